@@ -1,0 +1,47 @@
+"""cowlab: which pages a forked child copied, why, and how to keep them shared.
+
+This module is a table of names. Each is loaded when it is first used, so that
+importing cowlab costs a server nothing.
+"""
+
+__version__ = "0.1.0"
+
+_HOME = {
+    # errors
+    "CowlabError": "_errors",
+    "ReadingError": "_errors",
+    "Gone": "_errors",
+    "Unreadable": "_errors",
+    "Truncated": "_errors",
+    "Unsupported": "_errors",
+    "ChildError": "_errors",
+    "TaskError": "_errors",
+    "ChildKilled": "_errors",
+    "ChildExited": "_errors",
+    "ChildTimeout": "_errors",
+    "ResultError": "_errors",
+    # measuring a fork
+    "measure": "_forking",
+    "ForkReport": "_forking",
+    "ChildReport": "_forking",
+    "Account": "_forking",
+    "Pages": "_forking",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'cowlab' has no attribute {name!r}") from None
+    from importlib import import_module
+
+    value = getattr(import_module(f"cowlab.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,82 @@
+"""Every error that cowlab raises. Each message says what was wrong and what to do."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ChildError",
+    "ChildExited",
+    "ChildKilled",
+    "ChildTimeout",
+    "CowlabError",
+    "Gone",
+    "ReadingError",
+    "ResultError",
+    "TaskError",
+    "Truncated",
+    "Unreadable",
+    "Unsupported",
+]
+
+
+class CowlabError(Exception):
+    """The base of all errors that are cowlab's own."""
+
+
+class Unsupported(CowlabError):
+    """This machine or this interpreter cannot do it; the message has the remedy."""
+
+
+class ReadingError(CowlabError, OSError):
+    """A reading of /proc failed.
+
+    ``errno``, ``strerror`` and ``filename`` are those of ``OSError``.
+    """
+
+
+class Gone(ReadingError):
+    """The process ended before or while it was read."""
+
+
+class Unreadable(ReadingError):
+    """The kernel refused the reading, or what it gave is no such file."""
+
+
+class Truncated(ReadingError):
+    """The reading ended in the middle of a record; a partial sum would be a lie."""
+
+
+class ChildError(CowlabError):
+    """A measured child did not finish its task. ``child`` is its index, from 0."""
+
+    child: int = 0
+
+
+class TaskError(ChildError):
+    """The task raised. The exception is ``__cause__``; ``traceback`` is the child's.
+
+    ``traceback`` is text, since frames cannot leave their process.
+    """
+
+    traceback: str = ""
+
+
+class ChildKilled(ChildError):
+    """A signal ended the child. ``signal`` is its number."""
+
+    signal: int = 0
+
+
+class ChildExited(ChildError):
+    """The child left before its task returned. ``code`` is its exit status."""
+
+    code: int | None = None
+
+
+class ChildTimeout(ChildError):
+    """The task ran past the timeout and was killed. ``seconds`` is the timeout."""
+
+    seconds: float = 0.0
+
+
+class ResultError(ChildError):
+    """The task returned something that cannot be pickled, or not be unpickled here."""

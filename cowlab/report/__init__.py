@@ -1,0 +1,1 @@
+"""Renderers: report objects as text, HTML and plots."""

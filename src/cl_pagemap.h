@@ -1,0 +1,49 @@
+/* /proc/PID/pagemap: 64 bits a page. */
+#ifndef COWLAB_CL_PAGEMAP_H
+#define COWLAB_CL_PAGEMAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CL_PM_SOFT_DIRTY (1ull << 55)
+#define CL_PM_EXCLUSIVE                                                       \
+    (1ull << 56) /* mapcount 1: mapped by this process only */
+#define CL_PM_UFFD_WP (1ull << 57)
+#define CL_PM_GUARD (1ull << 58)
+#define CL_PM_FILE (1ull << 61) /* a file's page or shared anonymous memory   \
+                                 */
+#define CL_PM_SWAPPED (1ull << 62)
+#define CL_PM_PRESENT (1ull << 63)
+#define CL_PM_FRAME_MASK ((1ull << 55) - 1) /* 0 without CAP_SYS_ADMIN */
+
+#define CL_PAGE 4096u
+#define CL_PAGE_SHIFT 12
+
+/* Read the entries of `npages` pages from `start` (page-aligned) through `fd`,
+ * an open pagemap. 0 or -errno; -ESRCH where the process has ended (the kernel
+ * then gives 0 bytes), -ENODATA where it gives part of them. */
+int cl_pagemap_read(int fd, uint64_t start, size_t npages, uint64_t *entries);
+
+/* A run of pages that PAGEMAP_SCAN reports. */
+struct cl_page_run {
+    uint64_t start, end; /* bytes */
+    uint64_t categories; /* CL_SCAN_* */
+};
+
+#define CL_SCAN_WPALLOWED (1u << 0)
+#define CL_SCAN_WRITTEN (1u << 1)
+#define CL_SCAN_FILE (1u << 2)
+#define CL_SCAN_PRESENT (1u << 3)
+#define CL_SCAN_SWAPPED (1u << 4)
+#define CL_SCAN_PFNZERO (1u << 5) /* the shared zero page */
+#define CL_SCAN_HUGE (1u << 6)
+
+/* Up to `max` runs of [start, end) whose pages have any of `any` (0: all of
+ * `all`), categories reported in `categories`. *resume is where to go on (==
+ * end: done). The number of runs, or -ENOTTY/-EINVAL where this kernel has no
+ * PAGEMAP_SCAN (before 6.7), or -errno. */
+long cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
+                     uint64_t any, struct cl_page_run *runs, size_t max,
+                     uint64_t *resume);
+
+#endif

@@ -1,0 +1,39 @@
+/* cowlab._native: the module object. */
+#include "py_module.h"
+
+static PyMethodDef *const parts[] = {
+    cl_readings_methods,
+    cl_fork_methods,
+};
+
+static int
+exec_module(PyObject *module)
+{
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (PyModule_AddFunctions(module, parts[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, exec_module},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "cowlab._native",
+    .m_doc = "The C core of cowlab. Private: use the package's functions.",
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}
