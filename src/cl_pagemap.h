@@ -6,18 +6,17 @@
 #include <stdint.h>
 
 #define CL_PM_SOFT_DIRTY (1ull << 55)
-#define CL_PM_EXCLUSIVE                                                       \
-    (1ull << 56) /* mapcount 1: mapped by this process only */
+#define CL_PM_EXCLUSIVE (1ull << 56) /* mapcount 1: by this process */
 #define CL_PM_UFFD_WP (1ull << 57)
 #define CL_PM_GUARD (1ull << 58)
-#define CL_PM_FILE (1ull << 61) /* a file's page or shared anonymous memory   \
-                                 */
+#define CL_PM_FILE (1ull << 61) /* a file's page, or shared anonymous */
 #define CL_PM_SWAPPED (1ull << 62)
 #define CL_PM_PRESENT (1ull << 63)
 #define CL_PM_FRAME_MASK ((1ull << 55) - 1) /* 0 without CAP_SYS_ADMIN */
 
-#define CL_PAGE 4096u
-#define CL_PAGE_SHIFT 12
+/* The kernel's page size, bytes (4,096 on x86-64; 4, 16 or 64 KiB on aarch64).
+ */
+size_t cl_page_size(void);
 
 /* Read the entries of `npages` pages from `start` (page-aligned) through `fd`,
  * an open pagemap. 0 or -errno; -ESRCH where the process has ended (the kernel

@@ -32,6 +32,8 @@ static struct PyModuleDef definition = {
     .m_slots = slots,
 };
 
+PyMODINIT_FUNC PyInit__native(void);
+
 PyMODINIT_FUNC
 PyInit__native(void)
 {
