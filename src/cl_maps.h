@@ -32,7 +32,8 @@ struct cl_map {
 int cl_map_parse(const char *line, size_t len, struct cl_map *map);
 
 /* Call next(&cursor, end, &map) until it returns 0: 1 a mapping, 0 the end,
- * -EBADMSG no such line, -ENODATA the text ends inside a line. */
+ * -EBADMSG no such line, -ENODATA the text ends inside a line. On an error the
+ * cursor stays at the line that was wrong. */
 int cl_maps_next(const char **cursor, const char *end, struct cl_map *map);
 
 /* Whether the path is exactly `name`, as "[heap]". */

@@ -20,7 +20,8 @@ size_t cl_page_size(void);
 
 /* Read the entries of `npages` pages from `start` (page-aligned) through `fd`,
  * an open pagemap. 0 or -errno; -ESRCH where the process has ended (the kernel
- * then gives 0 bytes), -ENODATA where it gives part of them. */
+ * then gives 0 bytes), -EFAULT where `start` is beyond what a process can map
+ * (as [vsyscall] is), -ENODATA where only the end of the range is. */
 int cl_pagemap_read(int fd, uint64_t start, size_t npages, uint64_t *entries);
 
 /* A run of pages that PAGEMAP_SCAN reports. */
@@ -36,11 +37,13 @@ struct cl_page_run {
 #define CL_SCAN_SWAPPED (1u << 4)
 #define CL_SCAN_PFNZERO (1u << 5) /* the shared zero page */
 #define CL_SCAN_HUGE (1u << 6)
+#define CL_SCAN_CATEGORIES 0x7fu
 
-/* Up to `max` runs of [start, end) whose pages have any of `any` (0: all of
- * `all`), categories reported in `categories`. *resume is where to go on (==
- * end: done). The number of runs, or -ENOTTY/-EINVAL where this kernel has no
- * PAGEMAP_SCAN (before 6.7), or -errno. */
+/* Up to `max` runs of [start, end) whose pages have all of `all` and, unless
+ * it is 0, any of `any`; with both 0 holes are runs of category 0. Each run
+ * says which of CL_SCAN_CATEGORIES it has. *resume is where to go on (== end:
+ * done). The number of runs, -ENOTTY where this kernel has no PAGEMAP_SCAN
+ * (before 6.7), -ESRCH where the process has ended, or -errno. */
 long cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
                      uint64_t any, struct cl_page_run *runs, size_t max,
                      uint64_t *resume);

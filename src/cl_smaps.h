@@ -57,7 +57,12 @@ struct cl_smaps {
 
 /* The next record of smaps, or the only one of smaps_rollup. Unknown fields
  * are skipped. 1 a record, 0 the end, -EBADMSG not smaps, -ENODATA ends inside
- * a record, -ERANGE a value beyond 64 bits of bytes. */
+ * a record, -ERANGE a value beyond 64 bits of bytes. On an error the cursor
+ * stays at the line that was wrong.
+ *
+ * A record is cut short where the text ends and the fields so far are the
+ * first ones of those that every kernel writes, in its order, but not all of
+ * them. A record that never had that shape just lacks fields. */
 int cl_smaps_next(const char **cursor, const char *end, struct cl_smaps *out);
 
 #endif

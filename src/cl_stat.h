@@ -12,6 +12,7 @@ struct cl_stat {
     char state; /* R S D Z T t X I ... */
     const char *comm;
     size_t comm_len;
+    uint64_t flags; /* the kernel's PF_*, CL_PF_* below */
     uint64_t minor_faults, child_minor_faults;
     uint64_t major_faults, child_major_faults;
     uint64_t user_ticks, system_ticks; /* of sysconf(_SC_CLK_TCK) */
@@ -21,7 +22,11 @@ struct cl_stat {
     int64_t rss_pages;     /* approximate; smaps_rollup is exact */
 };
 
-/* 0, -EBADMSG not a stat line, -ENODATA it ends early. */
+#define CL_PF_EXITING 0x4u
+#define CL_PF_KTHREAD 0x200000u
+
+/* 0, -EBADMSG not a stat line, -ENODATA it ends early, -ERANGE a number beyond
+ * 63 bits. */
 int cl_stat_parse(const char *text, size_t len, struct cl_stat *out);
 
 /* "Vm...: N kB" of status, in bytes. X(enum, kernel name, Python name). */
@@ -61,7 +66,8 @@ struct cl_status {
     uint64_t uid[4], gid[4]; /* real, effective, saved, file system */
 };
 
-/* 0, -EBADMSG, -ENODATA, -ERANGE. */
+/* 0, -EBADMSG not status, -ENODATA it ends early, -ERANGE a value beyond 64
+ * bits of bytes. */
 int cl_status_parse(const char *text, size_t len, struct cl_status *out);
 
 #endif

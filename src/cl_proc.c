@@ -1,0 +1,219 @@
+/* /proc files, read whole. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cl_proc.h"
+#include "cl_stat.h"
+
+/* The kernel hands out smaps in pieces of about a page, so that a larger
+ * buffer saves mremap calls only. */
+#define FIRST_CAPACITY (64u * 1024)
+
+#define EXEC_RETRIES 3
+
+int
+cl_buf_reserve(struct cl_buf *buf, size_t need)
+{
+    if (need <= buf->cap) {
+        return 0;
+    }
+    size_t cap = buf->cap == 0 ? FIRST_CAPACITY : buf->cap;
+    while (cap < need) {
+        if (cap > SIZE_MAX / 2) {
+            return -ENOMEM;
+        }
+        cap *= 2;
+    }
+    void *data;
+    if (buf->data == NULL) {
+        data = mmap(NULL, cap, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    } else {
+        data = mremap(buf->data, buf->cap, cap, MREMAP_MAYMOVE);
+    }
+    if (data == MAP_FAILED) {
+        return -ENOMEM;
+    }
+    buf->data = data;
+    buf->cap = cap;
+    return 0;
+}
+
+void
+cl_buf_release(struct cl_buf *buf)
+{
+    if (buf->data != NULL) {
+        munmap(buf->data, buf->cap);
+    }
+    *buf = (struct cl_buf){0};
+}
+
+int
+cl_proc_open(pid_t pid, const char *name, int flags)
+{
+    char path[128];
+    int len = pid == 0 ? snprintf(path, sizeof path, "/proc/self/%s", name)
+                       : snprintf(path, sizeof path, "/proc/%ld/%s", (long)pid,
+                                  name);
+    if (len < 0 || (size_t)len >= sizeof path) {
+        return -ENAMETOOLONG;
+    }
+    int fd;
+    do {
+        fd = open(path, flags | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    return fd < 0 ? -errno : fd;
+}
+
+static ssize_t
+read_retrying(int fd, char *to, size_t size)
+{
+    ssize_t got;
+    do {
+        got = read(fd, to, size);
+    } while (got < 0 && errno == EINTR);
+    return got < 0 ? -errno : got;
+}
+
+static int
+read_to_end(int fd, struct cl_buf *buf)
+{
+    for (;;) {
+        int err = cl_buf_reserve(buf, buf->len + 1);
+        if (err < 0) {
+            return err;
+        }
+        ssize_t got =
+            read_retrying(fd, buf->data + buf->len, buf->cap - buf->len);
+        if (got <= 0) {
+            return (int)got;
+        }
+        buf->len += (size_t)got;
+    }
+}
+
+/* A memory file ends cleanly after the current record when its process is
+ * killed. Its memory is pinned by the descriptor but not kept alive, so that
+ * the first byte can be read again only while it is there. */
+static int
+still_readable(int fd)
+{
+    char byte;
+    ssize_t got;
+    do {
+        got = pread(fd, &byte, 1, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == 1;
+}
+
+int
+cl_proc_read(pid_t pid, const char *name, struct cl_buf *buf)
+{
+    for (int attempt = 0; attempt < EXEC_RETRIES; attempt++) {
+        buf->len = 0;
+        int fd = cl_proc_open(pid, name, O_RDONLY);
+        if (fd < 0) {
+            return fd == -ENOENT && attempt > 0 ? -ESRCH : fd;
+        }
+        int err = read_to_end(fd, buf);
+        int whole = err == 0 && buf->len > 0 && still_readable(fd);
+        close(fd);
+        if (err < 0) {
+            return err;
+        }
+        if (whole) {
+            return 0;
+        }
+        if (buf->len == 0) {
+            /* On a second look it had memory a moment ago: it has ended. */
+            return attempt > 0 ? -ESRCH : 0;
+        }
+    }
+    return -ESRCH;
+}
+
+ssize_t
+cl_proc_read_small(pid_t pid, const char *name, char *to, size_t size)
+{
+    int fd = cl_proc_open(pid, name, O_RDONLY);
+    if (fd < 0) {
+        return fd;
+    }
+    size_t len = 0;
+    ssize_t got;
+    do {
+        got = read_retrying(fd, to + len, size - len);
+        if (got > 0) {
+            len += (size_t)got;
+        }
+    } while (got > 0 && len < size);
+    close(fd);
+    if (got < 0) {
+        return got;
+    }
+    return len == size ? -E2BIG : (ssize_t)len;
+}
+
+int
+cl_mem_read(int fd, uint64_t addr, void *to, size_t len)
+{
+    char *at = to;
+    while (len > 0) {
+        if (addr > INT64_MAX) {
+            return -EFAULT;
+        }
+        ssize_t got = pread(fd, at, len, (off_t)addr);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return errno == EIO ? -EFAULT : -errno;
+        }
+        if (got == 0) {
+            return -ESRCH;
+        }
+        at += got;
+        addr += (uint64_t)got;
+        len -= (size_t)got;
+    }
+    return 0;
+}
+
+static enum cl_proc_state
+state_unseen(pid_t pid)
+{
+    if (access("/proc/self/stat", F_OK) < 0) {
+        return CL_PROC_NO_PROC;
+    }
+    if (pid > 0 && (kill(pid, 0) == 0 || errno == EPERM)) {
+        return CL_PROC_HIDDEN;
+    }
+    return CL_PROC_GONE;
+}
+
+enum cl_proc_state
+cl_proc_state(pid_t pid)
+{
+    char text[4096];
+    ssize_t len = cl_proc_read_small(pid, "stat", text, sizeof text);
+    if (len < 0) {
+        return len == -ESRCH ? CL_PROC_GONE : state_unseen(pid);
+    }
+    struct cl_stat stat;
+    if (cl_stat_parse(text, (size_t)len, &stat) < 0) {
+        return CL_PROC_GONE;
+    }
+    if (stat.flags & CL_PF_KTHREAD) {
+        return CL_PROC_KERNEL;
+    }
+    /* Memory goes before the state becomes Z. */
+    if (stat.state == 'Z' || stat.state == 'X' || stat.state == 'x' ||
+        (stat.flags & CL_PF_EXITING)) {
+        return CL_PROC_ZOMBIE;
+    }
+    return CL_PROC_ALIVE;
+}
