@@ -1,0 +1,118 @@
+/* How CPython lays out objects, GC heads and immortal reference counts, on
+ * each version. py_layout.c is the only file that includes CPython's internal
+ * headers; everybody else asks here.
+ *
+ * Nothing here writes to an object unless its name says so, and nothing takes
+ * or drops a reference. All of it needs the GIL. */
+#ifndef COWLAB_PY_LAYOUT_H
+#define COWLAB_PY_LAYOUT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* ---- Is this interpreter one whose layouts are known? ---- */
+
+/* NULL, or why not (a free-threaded build), as one clause. */
+const char *cl_layout_unsupported(void);
+
+/* The check that every function about layouts begins with. 0, or -1 with
+ * cowlab.Unsupported set: "WHAT: reason". */
+int cl_layout_require(const char *what);
+
+/* ---- The object header and what lies before it ---- */
+
+/* Bytes of a GC head and of the words that hold __dict__ and the weak
+ * references of a type that has them managed. Both lie before the object. */
+#define CL_GC_HEAD 16
+#define CL_PREHEADER 16
+
+/* How to read objects as bytes, in this process or in another one of the same
+ * interpreter image. Offsets in bytes, from the object or from the type. */
+struct cl_object_layout {
+    uint32_t refcount, type, size; /* of ob_refcnt, ob_type, ob_size */
+    uint32_t header;               /* bytes of PyObject_HEAD */
+    uint32_t tp_name, tp_basicsize, tp_itemsize, tp_flags, tp_mro;
+    uint64_t flag_ready, flag_gc, flag_heap, flag_type_subclass;
+    uint64_t flag_preheader; /* any of these: CL_PREHEADER bytes more */
+    uint64_t flag_long_subclass, flag_str_subclass, flag_inline_values;
+    uint32_t version;      /* PY_VERSION_HEX >> 16, as 0x030b */
+    uint64_t type_type;    /* address of PyType_Type */
+    uint32_t debug_prefix; /* 16 where PYTHONMALLOC=debug, else 0 */
+};
+
+/* 0, or -ENOTSUP. */
+int cl_object_layout(struct cl_object_layout *out);
+
+/* Bytes before an instance of `type` in its block: 0, 16 or 32. */
+size_t cl_object_prefix(const PyTypeObject *type);
+
+/* PyObject_IS_GC: whether a GC head lies before this object. */
+bool cl_object_is_gc(PyObject *op);
+
+/* Whether the object is in one of the GC's lists. Only where it is GC. */
+bool cl_object_is_tracked(PyObject *op);
+
+/* Bytes of the object itself, without what lies before it and without buffers
+ * that it owns: basicsize, items, the characters of a compact str, inline
+ * values. */
+size_t cl_object_size(PyObject *op);
+
+/* ---- Immortality (PEP 683; from 3.12) ---- */
+
+/* Whether this interpreter has immortal objects at all. */
+bool cl_immortal_supported(void);
+
+bool cl_object_is_immortal(PyObject *op);
+
+/* The 8 bytes that hold the reference count (and from 3.14 the flags). */
+uint64_t cl_refcount_word(PyObject *op);
+
+/* Write those 8 bytes so that no INCREF or DECREF writes them again. Only
+ * where supported; the caller knows which objects may not be (the facts of
+ * each type are its business). */
+void cl_object_set_immortal(PyObject *op);
+
+/* Write back what cl_refcount_word gave. */
+void cl_refcount_restore(PyObject *op, uint64_t word);
+
+/* ---- The GC's lists ---- */
+
+#define CL_GC_LISTS 4 /* three generations, then the permanent one */
+#define CL_GC_PERMANENT 3
+
+struct cl_gc_lists {
+    uintptr_t head[CL_GC_LISTS]; /* addresses of the PyGC_Head of each list */
+};
+
+/* The lists of the calling thread's interpreter, found by following one from a
+ * new object: an offset from a header would be wrong on other patch releases.
+ * 0, or -1 with an exception. */
+int cl_gc_lists(struct cl_gc_lists *out);
+
+/* The first or next object of a list: start with `gc` = the head; NULL at its
+ * end. Set `*gc` is the GC head of the object returned. */
+PyObject *cl_gc_next(uintptr_t head, uintptr_t *gc);
+
+/* ---- Edges that tp_traverse does not report ---- */
+
+/* Call visit(object, arg) for each object that `op` owns a reference to and
+ * its tp_traverse leaves out: str keys, fields of code objects and
+ * descriptors, a range's members, tzinfo, names of functions, the dicts and
+ * tuples of static types. Objects may be visited twice, never NULL. Stops at
+ * the first nonzero result and returns it. */
+int cl_visit_hidden(PyObject *op, visitproc visit, void *arg);
+
+/* The interpreter's own references that no object holds: interned strings,
+ * static types, small singletons. */
+int cl_visit_interpreter(visitproc visit, void *arg);
+
+/* ---- pymalloc ---- */
+
+/* The address of the calling interpreter's pointer to its array of arenas, or
+ * 0 where no header tells (3.11). */
+uintptr_t cl_arena_table(void);
+
+#endif
