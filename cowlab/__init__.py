@@ -14,6 +14,7 @@ _HOME = {
     "Unreadable": "_errors",
     "Truncated": "_errors",
     "Unsupported": "_errors",
+    "UsageError": "_errors",
     "ChildError": "_errors",
     "TaskError": "_errors",
     "ChildKilled": "_errors",

@@ -15,6 +15,7 @@ __all__ = [
     "Truncated",
     "Unreadable",
     "Unsupported",
+    "UsageError",
 ]
 
 
@@ -24,6 +25,10 @@ class CowlabError(Exception):
 
 class Unsupported(CowlabError):
     """This machine or this interpreter cannot do it; the message has the remedy."""
+
+
+class UsageError(CowlabError, ValueError):
+    """A name or a value that was given is none of those that exist."""
 
 
 class ReadingError(CowlabError, OSError):

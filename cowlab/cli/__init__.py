@@ -1,1 +1,121 @@
-"""The command line: one module per command, loaded when it is called."""
+"""The command line: one module per command, loaded when that command is called.
+
+The command NAME is the object ``command`` in ``cowlab.cli._NAME``, with one line in
+COMMANDS. What it returns is the exit code: None or 0 for done, 1 when the
+measurement failed, 2 for wrong usage. It raises errors and does not print them:
+a CowlabError becomes its message on stderr and exit 1, a UsageError exit 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+try:
+    import click
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"cowlab: the command line needs {missing.name}: pip install {missing.name}"
+    )
+
+from cowlab import __version__
+from cowlab._errors import CowlabError, UsageError
+from cowlab._suggest import suggest
+
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "list": "The experiments and the claims they answer.",
+    "run": "Run an experiment on this machine.",
+    "show": "Show a result that `run --json` saved.",
+}
+
+INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """A group that knows its commands' names, and loads the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"cowlab.cli._{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-"):
+            ctx.fail(f"There is no command {word!r}. {suggest(word, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "cowlab",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        for stream in (sys.stdout, sys.stderr):
+            # A character that the locale lacks is a "?", never a traceback.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+        try:
+            code = super().main(args, prog_name, complete_var, False, **extra)
+            sys.stdout.flush()
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _leave_quietly()
+        except UsageError as error:
+            _fail(error, 2)
+        except (CowlabError, OSError) as error:
+            _fail(error, 1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(error: Exception, code: int) -> NoReturn:
+    """One sentence on stderr. An OSError says what and where, not "[Errno 2]"."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f" ({error.filename})"
+        text = f"{error.strerror}{where}"
+    click.echo(f"cowlab: {text}", err=True)
+    sys.exit(code)
+
+
+def _leave_quietly() -> NoReturn:
+    """The reader of our output has left (``| head``): so do we, without a word."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(1)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 the measurement failed, 2 wrong usage.",
+)
+@click.version_option(__version__, prog_name="cowlab", message="%(prog)s %(version)s")
+def main() -> None:
+    """Which pages a forked worker copied, why, and how to keep them shared."""

@@ -1,0 +1,67 @@
+"""Inside an arm's interpreter: run one arm once, and send what came of it.
+
+Started by the runner with a JSON order; the answer is one JSON line on a pipe of its
+own, so that whatever the arm prints cannot be taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from importlib import import_module
+from typing import Any
+
+__all__ = ["main"]
+
+
+def main(order: str) -> None:
+    """Obey ``order``, and leave the answer in the pipe that it names."""
+    todo: dict[str, Any] = json.loads(order)
+    pipe: int = todo["pipe"]
+    os.set_inheritable(pipe, False)
+    me = os.getpid()
+    answer = _probe() if todo["do"] == "probe" else _run(todo)
+    if os.getpid() != me:
+        os._exit(1)  # a child that the arm forked and let run on
+    data = json.dumps(answer).encode() + b"\n"
+    while data:
+        data = data[os.write(pipe, data) :]
+    os.close(pipe)
+
+
+def _probe() -> dict[str, Any]:
+    """Whether this interpreter can do it at all, and what it is."""
+    from cowlab._environment import environment
+
+    import_module("cowlab._native")
+    return {"environment": environment()}
+
+
+def _run(todo: dict[str, Any]) -> dict[str, Any]:
+    from cowlab._errors import Unsupported
+    from cowlab._experiment import load
+
+    experiment = load(todo["experiment"])
+    begin = time.perf_counter()
+    try:
+        metrics: dict[str, Any] = dict(
+            experiment.run_arm(todo["arm"], **todo["parameters"])
+        )
+    except Unsupported as error:
+        return {"unsupported": str(error)}
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        text = traceback.format_exception_only(error)[-1].strip()
+        return {"raised": text}
+    seconds = time.perf_counter() - begin
+    warnings = [str(warning) for warning in metrics.pop("warnings", None) or ()]
+    for name, value in metrics.items():
+        if value is not None and not isinstance(value, (int, float)):
+            kind = type(value).__name__
+            return {"raised": f"the metric {name} is no number but of type {kind}"}
+    sys.stdout.flush()
+    return {"metrics": metrics, "seconds": seconds, "warnings": warnings}

@@ -1,0 +1,152 @@
+"""``cowlab run``: an experiment on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from cowlab._errors import UsageError
+from cowlab._result import Comparison, Result, save_text
+from cowlab._runner import Progress, run
+
+__all__ = ["command"]
+
+
+@click.command()
+@click.argument("name")
+@click.option("--repeat", type=int, help="Samples of each arm.", metavar="N")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter, such as rows=100000; see `cowlab list NAME`.",
+)
+@click.option("--arm", "arms", multiple=True, help="Only this arm; repeatable.")
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar="PATH",
+    help="Run under this interpreter; repeat it to compare several.",
+)
+@click.option("--timeout", type=float, metavar="SECONDS", help="For one sample.")
+@click.option(
+    "--json", "json_file", metavar="FILE", help="Save all of it; - is stdout."
+)
+@click.option(
+    "--csv", "csv_file", metavar="FILE", help="Save the samples; - is stdout."
+)
+def command(
+    name: str,
+    repeat: int | None,
+    settings: tuple[str, ...],
+    arms: tuple[str, ...],
+    pythons: tuple[str, ...],
+    timeout: float | None,
+    json_file: str | None,
+    csv_file: str | None,
+) -> int:
+    """Run the experiment NAME (`cowlab list` has them all) and judge its claims."""
+    if json_file == "-" and csv_file == "-":
+        raise UsageError("--json and --csv cannot both go to stdout")
+    for file in (json_file, csv_file):
+        if file not in (None, "-"):
+            _check_writable(str(file))
+    with _Bar() as bar:
+        result = run(
+            name,
+            repeat=repeat,
+            parameters=_parse(settings),
+            arms=arms,
+            pythons=pythons,
+            timeout=timeout,
+            progress=bar.progress,
+        )
+    _deliver(result, json_file, csv_file)
+    if result.interrupted:
+        return 130
+    return 1 if result.failed else 0
+
+
+def _parse(settings: tuple[str, ...]) -> dict[str, str]:
+    values = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {setting!r} is not of the form KEY=VALUE")
+        values[key.strip()] = value
+    return values
+
+
+def _check_writable(file: str) -> None:
+    """Better before the long run than after it."""
+    path = Path(file)
+    if path.is_dir():
+        raise UsageError(f"{file} is a directory, and should be a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {file}: there is no directory {path.parent}")
+    special = path.exists() and not path.is_file()
+    if not os.access(path if special else path.parent, os.W_OK):
+        raise UsageError(f"cannot write {file}: {path.parent} is not writable")
+
+
+def _deliver(
+    result: Result | Comparison, json_file: str | None, csv_file: str | None
+) -> None:
+    """To the files first, so that a broken pipe loses none of it."""
+    texts = []
+    if json_file is not None:
+        texts.append((json_file, json.dumps(result.to_json(), indent=1) + "\n"))
+    if csv_file is not None:
+        texts.append((csv_file, result.to_csv()))
+    for file, text in texts:
+        if file != "-":
+            save_text(file, text)
+    to_stdout = [text for file, text in texts if file == "-"]
+    if to_stdout:
+        click.echo(to_stdout[0], nl=False)
+        return
+    from cowlab.report._console import console
+    from cowlab.report._text import render
+
+    results = result.results if isinstance(result, Comparison) else (result,)
+    render(results, console())
+
+
+class _Bar:
+    """Progress on stderr, where that is a terminal; nothing otherwise."""
+
+    def __init__(self) -> None:
+        self.progress: Progress | None = None
+
+    def __enter__(self) -> _Bar:
+        if not sys.stderr.isatty():
+            return self
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+        )
+        self._bar.start()
+        task = self._bar.add_task("starting", total=None)
+
+        def progress(done: int, total: int, label: str) -> None:
+            self._bar.update(task, completed=done, total=total, description=label)
+
+        self.progress = progress
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.progress is not None:
+            self._bar.stop()

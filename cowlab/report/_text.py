@@ -1,0 +1,105 @@
+"""Results as text, for a terminal and for a pipe."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cowlab._result import Result
+from cowlab.report._console import print_indented
+from cowlab.report._table import facts, spread, table_of
+
+__all__ = ["as_text", "render"]
+
+STYLES = {
+    "reproduced": "green",
+    "refuted": "red",
+    "different": "yellow",
+    "unanswered": "dim",
+}
+
+
+def as_text(results: Sequence[Result]) -> str:
+    """The report as a string, without colours."""
+    out = io.StringIO()
+    render(results, Console(file=out, width=100, highlight=False, no_color=True))
+    return out.getvalue()
+
+
+def render(results: Sequence[Result], console: Console) -> None:
+    """Print the table, what went wrong, and the claims."""
+    first = results[0]
+    console.print(Text(first.title or first.experiment, style="bold"))
+    for result in results:
+        console.print(Text(facts(result), style="dim"))
+    settings = ", ".join(f"{k}={v}" for k, v in first.parameters.items())
+    if settings:
+        console.print(Text(settings, style="dim"))
+    if any(result.samples for result in results):
+        _print_table(results, console)
+    else:
+        console.print("No arm was finished.")
+    if any(result.interrupted for result in results):
+        console.print(Text("Interrupted: only what was finished is shown.", "yellow"))
+    for result in results:
+        _print_trouble(result, console, several=len(results) > 1)
+    for result in results:
+        _print_claims(result, console, several=len(results) > 1)
+
+
+def _print_table(results: Sequence[Result], console: Console) -> None:
+    data = table_of(results)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for at, heading in enumerate(data.headings):
+        label = at < data.labels
+        table.add_column(
+            Text(heading),
+            justify="left" if label else "right",
+            overflow="fold",
+            no_wrap=not label,
+            vertical="bottom",
+        )
+    for row in data.rows:
+        cells = [Text(cell) for cell in row.cells]
+        table.add_row(*cells, style="dim" if row.quiet else None)
+    console.print()
+    console.print(table)
+    if len(results) == 1:
+        console.print(Text(spread(results[0]), style="dim"))
+    console.print()
+
+
+def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
+    where = f" on {result.environment.get('python')}" if several else ""
+    for failure in result.failures:
+        if failure.kind == "unsupported":
+            console.print(Text(f"{failure.arm}{where}: not here. {failure.why}"))
+        else:
+            text = f"{failure.arm}{where} {failure.kind}: {failure.why}"
+            console.print(Text(text, style="red"))
+    warned: dict[str, list[str]] = {}
+    for sample in result.samples:
+        for warning in sample.warnings:
+            arms = warned.setdefault(warning, [])
+            if sample.arm not in arms:
+                arms.append(sample.arm)
+    for warning, arms in warned.items():
+        text = f"warning ({', '.join(arms)}{where}): {warning}"
+        console.print(Text(text, style="yellow"))
+
+
+def _print_claims(result: Result, console: Console, *, several: bool) -> None:
+    where = f" on {result.environment.get('python')}" if several else ""
+    for claim in result.claims:
+        line = Text(f"{claim.id}{where} ", style="bold")
+        line.append(claim.verdict, style=STYLES.get(claim.verdict, ""))
+        if claim.text and not several:
+            line.append(f"  {claim.origin}: {claim.text}", style="dim")
+        print_indented(console, line, 4)
+        print_indented(console, Text(f"    {claim.why}"), 4)
+    for note in result.notes:
+        print_indented(console, Text(f"note: {note}"), 4)
