@@ -21,6 +21,10 @@ _HOME = {
     "ChildExited": "_errors",
     "ChildTimeout": "_errors",
     "ResultError": "_errors",
+    # what this machine allows
+    "host": "_host",
+    "Host": "_host",
+    "Capability": "_host",
     # measuring a fork
     "measure": "_forking",
     "ForkReport": "_forking",

@@ -4,6 +4,7 @@
 static PyMethodDef *const parts[] = {
     cl_readings_methods,
     cl_fork_methods,
+    cl_host_methods,
 };
 
 static int

@@ -1,0 +1,16 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def requires(*names: str) -> pytest.MarkDecorator:
+    """Skip a test where a capability is missing, with the capability's own reason.
+
+    ``@requires("perf_sigtrap")``; from a test module, ``from conftest import requires``.
+    """
+    from cowlab import host
+
+    missing = [str(host()[name]) for name in names if not host()[name]]
+    return pytest.mark.skipif(bool(missing), reason="; ".join(missing))
