@@ -1,0 +1,15 @@
+/* The Python code that a thread is executing, as a signal handler may ask: no
+ * allocation, no reference count, no lock. A part of py_layout. */
+#ifndef COWLAB_PY_LAYOUT_FRAME_H
+#define COWLAB_PY_LAYOUT_FRAME_H
+
+#include <stdbool.h>
+
+#include "cl_record.h"
+
+/* The innermost Python function of the calling thread, whether it holds the
+ * GIL or not. False where it runs none. Pointers in `view` are into objects
+ * that live at least until the handler returns. Async-signal-safe. */
+bool cl_frame_current(struct cl_code_view *view);
+
+#endif
