@@ -228,8 +228,7 @@ on_segv(int number, siginfo_t *info, void *context)
         ours = cl_guard_lift(&recorder->record, address);
         /* A process forked from this one has the guards, not the record. */
         if (ours && recorder->record.header->pid == getpid()) {
-            take_fault(recorder, address, instruction_pointer(context),
-                       false);
+            take_fault(recorder, address, instruction_pointer(context), false);
         }
     } else if (info->si_code == SEGV_ACCERR) {
         /* A fault of ours that was on its way while the guards were taken off:
@@ -268,8 +267,8 @@ static bool
 still_ours(int number, void (*handler)(int, siginfo_t *, void *))
 {
     struct sigaction now;
-    return sigaction(number, NULL, &now) == 0 &&
-           (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == handler;
+    return sigaction(number, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
+           now.sa_sigaction == handler;
 }
 
 /* A stack that was there at the fork, its own or faulthandler's, is inherited:
@@ -367,8 +366,8 @@ open_rings(struct cl_recorder *recorder)
 {
     bool kernel = true;
     uint32_t threads;
-    int err = cl_events_open(&recorder->rings, CL_EVENT_RING, &kernel,
-                             &threads);
+    int err =
+        cl_events_open(&recorder->rings, CL_EVENT_RING, &kernel, &threads);
     if (err == 0) {
         recorder->record.header->kernel_seen = kernel;
         cl_record_count(&recorder->record, CL_COUNT_THREADS, threads);
@@ -382,8 +381,8 @@ open_signals(struct cl_recorder *recorder)
 {
     bool kernel = true;
     uint32_t threads;
-    int err = take_signal(SIGTRAP, on_trap, &handlers.trap,
-                          &handlers.trap_ours);
+    int err =
+        take_signal(SIGTRAP, on_trap, &handlers.trap, &handlers.trap_ours);
     if (err == 0) {
         err = cl_events_open(&recorder->signals, CL_EVENT_SIGNAL, &kernel,
                              &threads);
@@ -413,8 +412,7 @@ touch(const struct cl_record *record)
     char *base = (char *)record->header;
     const struct cl_section *codes = &record->header->codes;
     madvise(base + codes->at, codes->capacity, MADV_POPULATE_WRITE);
-    madvise(base + record->header->text.at, TEXT_TOUCHED,
-            MADV_POPULATE_WRITE);
+    madvise(base + record->header->text.at, TEXT_TOUCHED, MADV_POPULATE_WRITE);
 #endif
 }
 

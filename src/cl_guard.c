@@ -47,6 +47,26 @@ is_data(const struct cl_map *map)
             (map->path_len > 6 && memcmp(map->path, "[anon:", 6) == 0));
 }
 
+static bool
+is_armed(const struct cl_slot *slot)
+{
+    return slot != NULL && atomic_load(&slot->state) == CL_SLOT_ARMED;
+}
+
+/* Whether any page of the pool is armed. If so, it is mapped; the list of
+ * mappings may be older than an unmapping. */
+static bool
+any_armed(const struct cl_record *record, uint64_t pool)
+{
+    for (uint64_t at = pool; at < pool + CL_POOL_SIZE;
+         at += record->header->page_size) {
+        if (is_armed(cl_record_slot(record, at))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int
 guard_map(struct cl_record *record, const struct cl_map *map)
 {
@@ -54,15 +74,13 @@ guard_map(struct cl_record *record, const struct cl_map *map)
     struct run run = {0, 0};
     uint64_t pool = (map->start + CL_POOL_SIZE - 1) & ~(CL_POOL_SIZE - 1ull);
     for (; pool + CL_POOL_SIZE <= map->end; pool += CL_POOL_SIZE) {
-        const struct cl_slot *head = cl_record_slot(record, pool);
-        if (head == NULL ||
+        if (!any_armed(record, pool) ||
             !cl_pool_plausible((const void *)(uintptr_t)pool)) {
             continue;
         }
         for (uint64_t at = pool; at < pool + CL_POOL_SIZE; at += page) {
             struct cl_slot *slot = cl_record_slot(record, at);
-            if (slot == NULL ||
-                atomic_load(&slot->state) != CL_SLOT_ARMED) {
+            if (!is_armed(slot)) {
                 continue;
             }
             slot->flags |= CL_FAULT_GUARD;
@@ -83,6 +101,9 @@ cl_guard_set(struct cl_record *record)
     const char *end = cursor + header->maps_start_len;
     struct cl_map map;
     int err;
+    if (header->page_size > CL_POOL_SIZE) {
+        return -ENOTSUP; /* a page would hold several pools */
+    }
     while ((err = cl_maps_next(&cursor, end, &map)) == 1) {
         if (is_data(&map)) {
             err = guard_map(record, &map);

@@ -121,8 +121,7 @@ cl_record_create(struct cl_record *record, enum cl_record_mode mode,
     /* Sparse: a page of it exists once it is written to. */
     void *memory = MAP_FAILED;
     if (ftruncate(fd, (off_t)at) == 0) {
-        memory =
-            mmap(NULL, at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        memory = mmap(NULL, at, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     if (memory == MAP_FAILED) {
         err = -errno;
@@ -317,10 +316,9 @@ cl_record_claim(struct cl_record *record, uint64_t address)
     }
     if (!atomic_compare_exchange_strong(&slot->state, &expected,
                                         CL_SLOT_CLAIMED)) {
-        cl_record_count(record,
-                        expected == CL_SLOT_NONE ? CL_COUNT_OUTSIDE
-                                                 : CL_COUNT_REPEAT,
-                        1);
+        cl_record_count(
+            record,
+            expected == CL_SLOT_NONE ? CL_COUNT_OUTSIDE : CL_COUNT_REPEAT, 1);
         return NULL;
     }
     cl_record_count(record, CL_COUNT_FIRST, 1);

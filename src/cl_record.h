@@ -29,18 +29,18 @@ enum cl_record_state { CL_RECORD_NEW, CL_RECORD_ON, CL_RECORD_OFF };
 
 /* Loss and everything else that is counted. X(enum, Python name). */
 #define CL_RECORD_COUNTERS(X)                                                 \
-    X(HITS, "hits")         /* faults that were delivered to us */            \
-    X(FIRST, "first")       /* of these, first writes to inherited pages */   \
-    X(REPEAT, "repeat")     /* inherited pages that had a writer already */   \
-    X(OUTSIDE, "outside")   /* pages that were not inherited */               \
-    X(ASYNC, "late")        /* delivered late: no line, no instruction */     \
-    X(KERNEL, "kernel")     /* written inside a system call */                \
-    X(NO_FRAME, "no_frame") /* no Python code was running */                  \
+    X(HITS, "hits")           /* faults that were delivered to us */          \
+    X(FIRST, "first")         /* of these, first writes to inherited pages */ \
+    X(REPEAT, "repeat")       /* inherited pages that had a writer already */ \
+    X(OUTSIDE, "outside")     /* pages that were not inherited */             \
+    X(ASYNC, "late")          /* delivered late: no line, no instruction */   \
+    X(KERNEL, "kernel")       /* written inside a system call */              \
+    X(NO_FRAME, "no_frame")   /* no Python code was running */                \
     X(CODE_FULL, "code_full") /* no room to intern a code object */           \
     X(TEXT_FULL, "text_full") /* no room for its text */                      \
-    X(LOST, "lost")         /* overwritten in the kernel's ring */            \
-    X(THREADS, "threads")   /* threads recorded from the start */             \
-    X(REPLACED, "replaced") /* somebody took our signal handler away */       \
+    X(LOST, "lost")           /* overwritten in the kernel's ring */          \
+    X(THREADS, "threads")     /* threads recorded from the start */           \
+    X(REPLACED, "replaced")   /* somebody took our signal handler away */     \
     X(UNPROTECTED, "unprotected") /* given up: no more mappings allowed */
 
 enum cl_record_counter {
@@ -89,7 +89,7 @@ struct cl_slot {
 /* What tells one code object from another that had its address before. */
 struct cl_code_key {
     uint64_t code, lines, filename, qualname; /* addresses */
-    uint64_t sample; /* of the line table's bytes */
+    uint64_t sample;                          /* of the line table's bytes */
     uint32_t version, first_line, units, pad;
 };
 

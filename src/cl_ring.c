@@ -56,8 +56,8 @@ map_ring(struct cl_events *events, int fd)
     for (size_t i = 0; i < sizeof ring_pages / sizeof *ring_pages; i++) {
         size_t data = ring_pages[i] * 4096;
         data = data < page ? page : data;
-        void *base = mmap(NULL, page + data, PROT_READ | PROT_WRITE,
-                          MAP_SHARED, fd, 0);
+        void *base =
+            mmap(NULL, page + data, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (base != MAP_FAILED) {
             struct cl_ring *ring = &events->rings[events->nrings++];
             ring->base = base;
@@ -74,8 +74,8 @@ map_ring(struct cl_events *events, int fd)
 }
 
 static int
-open_for_thread(struct cl_events *events, enum cl_event_kind kind,
-                bool kernel, pid_t thread, int cpus)
+open_for_thread(struct cl_events *events, enum cl_event_kind kind, bool kernel,
+                pid_t thread, int cpus)
 {
     /* An event over all of a thread's threads can only be mapped if it is of
      * one CPU. */

@@ -16,8 +16,8 @@
 #define CL_MAX_RINGS 512u
 
 enum cl_event_kind {
-    CL_EVENT_SIGNAL, /* SIGTRAP on the thread, before the write happens */
-    CL_EVENT_RING,   /* a sample in the ring */
+    CL_EVENT_SIGNAL,      /* SIGTRAP on the thread, before the write happens */
+    CL_EVENT_RING,        /* a sample in the ring */
     CL_EVENT_RING_KERNEL, /* the same, faults inside system calls only */
 };
 

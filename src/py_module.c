@@ -5,6 +5,7 @@ static PyMethodDef *const parts[] = {
     cl_readings_methods,
     cl_fork_methods,
     cl_host_methods,
+    cl_recorder_methods,
 };
 
 static int

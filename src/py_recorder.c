@@ -98,8 +98,7 @@ recorder_fd(PyObject *module, PyObject *capsule)
 static PyObject *
 not_a_record(const char *why)
 {
-    return cl_raise_named("Truncated", "this is not a cowlab record: %s",
-                          why);
+    return cl_raise_named("Truncated", "this is not a cowlab record: %s", why);
 }
 
 /* Whether `len` bytes at `at` of the section lie within it and the buffer. */
@@ -121,10 +120,9 @@ decode_text(const Py_buffer *buffer, const struct cl_section *section,
                (uint64_t)text->count * text->width)) {
         return not_a_record("a text lies outside it");
     }
-    return PyUnicode_FromKindAndData((int)text->width,
-                                     (const char *)buffer->buf + section->at +
-                                         text->at,
-                                     text->count);
+    return PyUnicode_FromKindAndData(
+        (int)text->width, (const char *)buffer->buf + section->at + text->at,
+        text->count);
 }
 
 static PyObject *
@@ -190,8 +188,7 @@ decode_range(const Py_buffer *buffer, const struct cl_record_header *header,
         not_a_record("a range lies outside it");
         return -1;
     }
-    struct cl_slot *slots =
-        (void *)((char *)buffer->buf + header->slots.at);
+    struct cl_slot *slots = (void *)((char *)buffer->buf + header->slots.at);
     for (uint64_t i = 0; i < pages; i++) {
         struct cl_slot *slot = &slots[range->first + i];
         uint32_t state =
@@ -200,11 +197,11 @@ decode_range(const Py_buffer *buffer, const struct cl_record_header *header,
             (state == CL_SLOT_ARMED && slot->end <= CL_END_SHARED)) {
             continue;
         }
-        PyObject *row = Py_BuildValue(
-            "(KOIIiKKII)", range->start + i * header->page_size,
-            state == CL_SLOT_DONE ? Py_True : Py_False, slot->flags,
-            slot->code, slot->offset, slot->address, slot->ip, slot->thread,
-            slot->end);
+        PyObject *row =
+            Py_BuildValue("(KOIIiKKII)", range->start + i * header->page_size,
+                          state == CL_SLOT_DONE ? Py_True : Py_False,
+                          slot->flags, slot->code, slot->offset, slot->address,
+                          slot->ip, slot->thread, slot->end);
         if (row == NULL || PyList_Append(out, row) < 0) {
             Py_XDECREF(row);
             return -1;
@@ -238,9 +235,8 @@ decode_counts(const struct cl_record_header *header)
     };
     PyObject *out = PyDict_New();
     for (int i = 0; out != NULL && i < CL_COUNT_N; i++) {
-        PyObject *n = PyLong_FromUnsignedLongLong(
-            atomic_load(&((struct cl_record_header *)(uintptr_t)header)
-                             ->counts[i]));
+        PyObject *n = PyLong_FromUnsignedLongLong(atomic_load(
+            &((struct cl_record_header *)(uintptr_t)header)->counts[i]));
         if (n == NULL || PyDict_SetItemString(out, names[i], n) < 0) {
             Py_CLEAR(out);
         }
@@ -265,14 +261,14 @@ why_not(const Py_buffer *buffer, const struct cl_record_header *header)
         return "another version of cowlab wrote it";
     }
     if (header->size != (uint64_t)buffer->len || header->page_size == 0 ||
-        header->nranges > header->ranges.capacity /
-                              sizeof(struct cl_record_range) ||
+        header->nranges >
+            header->ranges.capacity / sizeof(struct cl_record_range) ||
         header->nslots > header->slots.capacity / sizeof(struct cl_slot)) {
         return "its sizes contradict each other";
     }
     const struct cl_section *sections[] = {
-        &header->ranges,     &header->slots,     &header->codes, &header->text,
-        &header->maps_start, &header->maps_stop,
+        &header->ranges, &header->slots,      &header->codes,
+        &header->text,   &header->maps_start, &header->maps_stop,
     };
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         if (!holds(buffer, sections[i], 0, 0) || sections[i]->at % 8 != 0) {
@@ -315,8 +311,8 @@ record_decode(PyObject *module, PyObject *object)
         "{s:I, s:i, s:i, s:I, s:O, s:K, s:K, s:y#, s:y#, s:O, s:O, s:O}",
         "mode", header.mode, "pid", header.pid, "parent", header.parent,
         "state", atomic_load(&header.state), "kernel_seen",
-        header.kernel_seen ? Py_True : Py_False, "page_size",
-        header.page_size, "inherited", header.inherited, "maps_start",
+        header.kernel_seen ? Py_True : Py_False, "page_size", header.page_size,
+        "inherited", header.inherited, "maps_start",
         base + header.maps_start.at, (Py_ssize_t)header.maps_start_len,
         "maps_stop", base + header.maps_stop.at,
         (Py_ssize_t)header.maps_stop_len, "codes", codes, "faults", faults,
