@@ -1,0 +1,501 @@
+#include "cl_pages.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "cl_pagemap.h"
+#include "cl_pool.h"
+
+#define CHUNK 8192u /* page-map entries a read: 64 KiB */
+
+static bool
+path_starts(const struct cl_map *map, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    return map->path_len >= len && memcmp(map->path, prefix, len) == 0;
+}
+
+int
+cl_map_kind(const struct cl_map *map, bool follows_image)
+{
+    if ((map->perms & CL_MAP_SHARED) || path_starts(map, "[v")) {
+        return -1;
+    }
+    if (cl_map_is(map, "[heap]")) {
+        return CL_KIND_HEAP;
+    }
+    if (path_starts(map, "[stack")) {
+        return CL_KIND_STACK;
+    }
+    if (path_starts(map, "/anon_hugepage") || path_starts(map, "/memfd:") ||
+        path_starts(map, "/dev/zero") || path_starts(map, "/SYSV")) {
+        return CL_KIND_ANONYMOUS;
+    }
+    if (cl_map_has_file(map)) {
+        return CL_KIND_IMAGE;
+    }
+    if (follows_image && map->path_len == 0) {
+        return CL_KIND_IMAGE;
+    }
+    return CL_KIND_ANONYMOUS;
+}
+
+static int
+append_granule(struct cl_pages *pages, uint64_t number,
+               struct cl_granule **out)
+{
+    size_t n = cl_pages_count(pages);
+    if (n > 0) {
+        struct cl_granule *last = cl_pages_granule(pages, n - 1);
+        if (last->number == number) {
+            *out = last;
+            return 0;
+        }
+    }
+    int err = cl_buf_reserve(&pages->granules,
+                             (n + 1) * sizeof(struct cl_granule));
+    if (err < 0) {
+        return err;
+    }
+    pages->granules.len = (n + 1) * sizeof(struct cl_granule);
+    *out = cl_pages_granule(pages, n);
+    memset(*out, 0, sizeof **out);
+    (*out)->number = number;
+    return 0;
+}
+
+static inline uint8_t
+byte_of(uint64_t entry)
+{
+    return (uint8_t)((entry >> 63 & 1) | (entry >> 61 & 2) |
+                     (entry >> 59 & 4) | (entry >> 53 & 8));
+}
+
+/* Fold `n` entries from page number `first` into granules. *populated counts
+ * entries that are not holes. */
+static int
+fold(struct cl_pages *pages, uint64_t first, const uint64_t *entries, size_t n,
+     uint8_t kind, size_t *populated)
+{
+    struct cl_granule *granule = NULL;
+    uint8_t kind_bits = (uint8_t)(kind << CL_PAGE_KIND_SHIFT);
+    uint64_t own = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!(entries[i] & (CL_PM_PRESENT | CL_PM_SWAPPED))) {
+            continue;
+        }
+        uint64_t page = first + i;
+        if (granule == NULL || granule->number != page / CL_GRANULE) {
+            int err = append_granule(pages, page / CL_GRANULE, &granule);
+            if (err < 0) {
+                return err;
+            }
+        }
+        uint8_t byte = byte_of(entries[i]);
+        granule->pages[page % CL_GRANULE] = byte | kind_bits;
+        own += cl_page_is_own(byte);
+        ++*populated;
+    }
+    pages->own += own;
+    return 0;
+}
+
+static size_t
+count_exclusive(const uint64_t *entries, size_t n, size_t *populated)
+{
+    size_t exclusive = 0;
+    for (size_t i = 0; i < n; i++) {
+        *populated += (entries[i] & (CL_PM_PRESENT | CL_PM_SWAPPED)) != 0;
+        exclusive += (entries[i] & (CL_PM_PRESENT | CL_PM_EXCLUSIVE)) ==
+                     (CL_PM_PRESENT | CL_PM_EXCLUSIVE);
+    }
+    return exclusive;
+}
+
+/* Read one mapping; kind -1 is MAP_SHARED. An empty chunk is taken as the start
+ * of a large hole, which is skipped by a scan instead of being read. */
+static int
+read_mapping(struct cl_pages *pages, int fd, const struct cl_map *map,
+             int kind, uint64_t *entries)
+{
+    size_t page_size = cl_page_size();
+    uint64_t addr = map->start;
+    while (addr < map->end) {
+        uint64_t left = (map->end - addr) / page_size;
+        size_t n = left < CHUNK ? (size_t)left : CHUNK;
+        int err = cl_pagemap_read(fd, addr, n, entries);
+        if (err < 0) {
+            return err;
+        }
+        size_t populated = 0;
+        if (kind < 0) {
+            pages->shared_memory += count_exclusive(entries, n, &populated);
+        } else {
+            err = fold(pages, addr / page_size, entries, n, (uint8_t)kind,
+                       &populated);
+        }
+        if (err < 0) {
+            return err;
+        }
+        addr += n * page_size;
+        if (populated == 0 && addr < map->end) {
+            uint64_t next;
+            if (cl_pagemap_next(fd, addr, map->end, &next) == 0) {
+                addr = next;
+            }
+        }
+    }
+    return 0;
+}
+
+static void
+reset(struct cl_pages *pages)
+{
+    pages->granules.len = 0;
+    pages->own = 0;
+    pages->shared_memory = 0;
+}
+
+int
+cl_pages_read(pid_t pid, struct cl_pages *pages)
+{
+    struct cl_buf scratch = {0};
+    int fd = -1;
+    reset(pages);
+    int err = cl_buf_reserve(&scratch, CHUNK * sizeof(uint64_t));
+    if (err < 0) {
+        goto done;
+    }
+    err = cl_proc_read(pid, "maps", &pages->maps);
+    if (err < 0) {
+        goto done;
+    }
+    fd = cl_proc_open(pid, "pagemap", O_RDONLY);
+    if (fd < 0) {
+        err = fd;
+        goto done;
+    }
+    const char *cursor = pages->maps.data;
+    const char *end = cursor + pages->maps.len;
+    struct cl_map map;
+    uint64_t image_end = 0;
+    while ((err = cl_maps_next(&cursor, end, &map)) > 0) {
+        if (path_starts(&map, "[v")) {
+            continue;
+        }
+        int kind = cl_map_kind(&map, map.start == image_end);
+        err = read_mapping(pages, fd, &map, kind,
+                           (uint64_t *)(void *)scratch.data);
+        if (err < 0) {
+            goto done;
+        }
+        image_end = kind == CL_KIND_IMAGE ? map.end : 0;
+    }
+done:
+    if (fd >= 0) {
+        close(fd);
+    }
+    cl_buf_release(&scratch);
+    return err;
+}
+
+void
+cl_pages_release(struct cl_pages *pages)
+{
+    cl_buf_release(&pages->maps);
+    cl_buf_release(&pages->granules);
+    reset(pages);
+}
+
+size_t
+cl_pages_find(const struct cl_pages *pages, uint64_t number)
+{
+    size_t low = 0, high = cl_pages_count(pages);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (cl_pages_granule(pages, middle)->number < number) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+uint8_t
+cl_pages_at(const struct cl_pages *pages, uint64_t addr)
+{
+    uint64_t page = addr / cl_page_size();
+    size_t i = cl_pages_find(pages, page / CL_GRANULE);
+    if (i == cl_pages_count(pages) ||
+        cl_pages_granule(pages, i)->number != page / CL_GRANULE) {
+        return 0;
+    }
+    return cl_pages_granule(pages, i)->pages[page % CL_GRANULE];
+}
+
+int
+cl_pages_put(struct cl_pages *pages, uint64_t page, uint8_t byte)
+{
+    struct cl_granule *granule;
+    int err = append_granule(pages, page / CL_GRANULE, &granule);
+    if (err == 0) {
+        granule->pages[page % CL_GRANULE] = byte;
+        pages->own += cl_page_is_own(byte);
+    }
+    return err;
+}
+
+bool
+cl_walk_next(struct cl_walk *walk)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (size_t i = 0; i < walk->n; i++) {
+        size_t position = walk->positions[i];
+        if (position < cl_pages_count(walk->readings[i])) {
+            uint64_t number =
+                cl_pages_granule(walk->readings[i], position)->number;
+            lowest = number < lowest ? number : lowest;
+        }
+    }
+    if (lowest == UINT64_MAX) {
+        return false;
+    }
+    walk->number = lowest;
+    for (size_t i = 0; i < walk->n; i++) {
+        size_t position = walk->positions[i];
+        walk->granules[i] = NULL;
+        if (position < cl_pages_count(walk->readings[i])) {
+            struct cl_granule *granule =
+                cl_pages_granule(walk->readings[i], position);
+            if (granule->number == lowest) {
+                walk->granules[i] = granule;
+                walk->positions[i]++;
+            }
+        }
+    }
+    return true;
+}
+
+/* --- pools ------------------------------------------------------------- */
+
+#define BATCH 512u /* headers a system call; IOV_MAX is 1,024 */
+
+/* Headers that are to be looked at, and the pages that each speaks for. */
+struct batch {
+    pid_t pid;
+    int mem; /* /proc/PID/mem, opened when process_vm_readv is refused */
+    size_t n;
+    size_t pages_each;
+    uint8_t *pages[BATCH];
+    uint64_t addresses[BATCH];
+    struct cl_pool_header headers[BATCH];
+};
+
+static int
+read_headers_one_by_one(struct batch *batch)
+{
+    if (batch->mem < 0) {
+        batch->mem = cl_proc_open(batch->pid, "mem", O_RDONLY);
+        if (batch->mem < 0) {
+            return batch->mem;
+        }
+    }
+    for (size_t i = 0; i < batch->n; i++) {
+        int err = cl_mem_read(batch->mem, batch->addresses[i],
+                              &batch->headers[i], CL_POOL_HEADER);
+        if (err == -ESRCH) {
+            return err;
+        }
+        if (err < 0) {
+            batch->headers[i].size_class = UINT32_MAX;
+        }
+    }
+    return 0;
+}
+
+static int
+read_headers(struct batch *batch)
+{
+    struct iovec local[BATCH], remote[BATCH];
+    for (size_t i = 0; i < batch->n; i++) {
+        local[i].iov_base = &batch->headers[i];
+        local[i].iov_len = CL_POOL_HEADER;
+        remote[i].iov_base = (void *)(uintptr_t)batch->addresses[i];
+        remote[i].iov_len = CL_POOL_HEADER;
+    }
+    ssize_t got = batch->mem >= 0
+                      ? -1
+                      : process_vm_readv(batch->pid, local, batch->n, remote,
+                                         batch->n, 0);
+    if (got == (ssize_t)(batch->n * CL_POOL_HEADER)) {
+        return 0;
+    }
+    return read_headers_one_by_one(batch);
+}
+
+static int
+mark_batch(struct batch *batch)
+{
+    if (batch->n == 0) {
+        return 0;
+    }
+    int err = read_headers(batch);
+    if (err < 0) {
+        return err;
+    }
+    for (size_t i = 0; i < batch->n; i++) {
+        if (!cl_pool_plausible(&batch->headers[i])) {
+            continue;
+        }
+        for (size_t k = 0; k < batch->pages_each; k++) {
+            uint8_t *page = &batch->pages[i][k];
+            if (*page != 0) {
+                *page = (uint8_t)((*page & 0x1f) |
+                                  CL_KIND_PYMALLOC << CL_PAGE_KIND_SHIFT);
+            }
+        }
+    }
+    batch->n = 0;
+    return 0;
+}
+
+static bool
+needs_a_look(const uint8_t *pages, const uint8_t *known, size_t n)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (cl_page_is_own(pages[k]) && (known == NULL || known[k] == 0)) {
+            return cl_page_is_own(pages[0]) &&
+                   cl_page_kind(pages[0]) == CL_KIND_ANONYMOUS;
+        }
+    }
+    return false;
+}
+
+static void
+copy_kinds(uint8_t *pages, const uint8_t *known)
+{
+    for (size_t k = 0; k < CL_GRANULE; k++) {
+        if (known[k] != 0) {
+            pages[k] = (uint8_t)((pages[k] & 0x1f) | (known[k] & 0xe0));
+        }
+    }
+}
+
+int
+cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
+                    const struct cl_pages *known)
+{
+    static const struct cl_pages nothing;
+    size_t page_size = cl_page_size();
+    struct batch batch = {.pid = pid, .mem = -1};
+    batch.pages_each =
+        page_size < CL_POOL_SIZE ? CL_POOL_SIZE / page_size : 1;
+    struct cl_walk walk = {.n = 2,
+                           .readings = {pages, known ? known : &nothing}};
+    int err = 0;
+    while (err == 0 && cl_walk_next(&walk)) {
+        if (walk.granules[0] == NULL) {
+            continue;
+        }
+        uint8_t *row = walk.granules[0]->pages;
+        uint8_t *known_row = walk.granules[1] ? walk.granules[1]->pages : NULL;
+        for (size_t k = 0; k < CL_GRANULE && err == 0;
+             k += batch.pages_each) {
+            if (!needs_a_look(row + k, known_row ? known_row + k : NULL,
+                              batch.pages_each)) {
+                continue;
+            }
+            batch.addresses[batch.n] =
+                (walk.number * CL_GRANULE + k) * page_size;
+            batch.pages[batch.n++] = row + k;
+            if (batch.n == BATCH) {
+                err = mark_batch(&batch);
+            }
+        }
+        if (err == 0 && known_row != NULL) {
+            err = mark_batch(&batch);
+            copy_kinds(row, known_row);
+        }
+    }
+    if (err == 0) {
+        err = mark_batch(&batch);
+    }
+    if (batch.mem >= 0) {
+        close(batch.mem);
+    }
+    return err;
+}
+
+/* --- the zero page ------------------------------------------------------ */
+
+static void
+mark_zero_run(struct cl_pages *pages, const struct cl_page_run *run)
+{
+    size_t page_size = cl_page_size();
+    uint64_t first = run->start / page_size, last = run->end / page_size;
+    size_t i = cl_pages_find(pages, first / CL_GRANULE);
+    for (; i < cl_pages_count(pages); i++) {
+        struct cl_granule *granule = cl_pages_granule(pages, i);
+        uint64_t base = granule->number * CL_GRANULE;
+        if (base >= last) {
+            return;
+        }
+        size_t from = first > base ? (size_t)(first - base) : 0;
+        size_t to = last - base < CL_GRANULE ? (size_t)(last - base)
+                                             : CL_GRANULE;
+        for (size_t k = from; k < to; k++) {
+            if (cl_page_is_own(granule->pages[k])) {
+                granule->pages[k] |= CL_PAGE_ZERO;
+                pages->own--;
+            }
+        }
+    }
+}
+
+static int
+mark_zero_mapping(struct cl_pages *pages, int fd, const struct cl_map *map)
+{
+    struct cl_page_run runs[64];
+    uint64_t addr = map->start;
+    while (addr < map->end) {
+        uint64_t resume = map->end;
+        long n = cl_pagemap_scan(fd, addr, map->end, CL_SCAN_PFNZERO, 0, runs,
+                                 sizeof runs / sizeof *runs, &resume);
+        if (n < 0) {
+            return (int)n;
+        }
+        for (long i = 0; i < n; i++) {
+            mark_zero_run(pages, &runs[i]);
+        }
+        addr = resume;
+    }
+    return 0;
+}
+
+int
+cl_pages_mark_zero(pid_t pid, struct cl_pages *pages)
+{
+    int fd = cl_proc_open(pid, "pagemap", O_RDONLY);
+    if (fd < 0) {
+        return fd;
+    }
+    const char *cursor = pages->maps.data;
+    const char *end = cursor + pages->maps.len;
+    struct cl_map map;
+    int err;
+    while ((err = cl_maps_next(&cursor, end, &map)) > 0) {
+        if (cl_map_kind(&map, false) < 0) {
+            continue;
+        }
+        err = mark_zero_mapping(pages, fd, &map);
+        if (err < 0) {
+            break;
+        }
+    }
+    close(fd);
+    return err;
+}
