@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ChildError",
     "ChildExited",
@@ -85,3 +87,31 @@ class ChildTimeout(ChildError):
 
 class ResultError(ChildError):
     """The task returned something that cannot be pickled, or not be unpickled here."""
+
+
+def native(what: str) -> Any:
+    """The C core, or ``Unsupported`` with the reason why ``what`` cannot work."""
+    try:
+        from . import _native
+    except ImportError as error:
+        raise Unsupported(
+            f"{what} needs cowlab's C core: {_why_no_core(error)}"
+        ) from error
+    return _native
+
+
+def _why_no_core(error: ImportError) -> str:
+    import sys
+    import sysconfig
+
+    if not sys.platform.startswith("linux"):
+        return f"it is for Linux 5.8 or newer, and this is {sys.platform}"
+    if sys.implementation.name != "cpython":
+        return f"it is for CPython, and this is {sys.implementation.name}"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return (
+            "the free-threaded build lays objects out differently; use the default one"
+        )
+    return (
+        f"it does not load here ({error}); install cowlab again with this interpreter"
+    )

@@ -43,8 +43,7 @@ static int
 keep_open(struct cl_pages *left, uint64_t page, uint8_t base,
           enum cl_fate fate)
 {
-    if (left == NULL ||
-        (fate != CL_FATE_KEPT && fate != CL_FATE_UNKNOWN)) {
+    if (left == NULL || (fate != CL_FATE_KEPT && fate != CL_FATE_UNKNOWN)) {
         return 0;
     }
     uint8_t byte = base;

@@ -16,8 +16,9 @@ enum cl_fate {
 };
 
 /* The fate of one inherited page, from its byte at the earlier moment, and
- * its byte at the later one: with a witness alive, when exclusive means "copied
- * by this process", and without, when it means "mapped by it alone". */
+ * its byte at the later one: with a witness alive, when exclusive means
+ * "copied by this process", and without, when it means "mapped by it alone".
+ */
 static inline enum cl_fate
 cl_page_fate(uint8_t earlier, uint8_t witnessed, uint8_t alone)
 {
@@ -46,10 +47,11 @@ struct cl_tally {
 };
 
 /* Account for the pages of `base` (inherited: every one for which
- * cl_page_is_inherited) at a later moment, read twice: `witnessed`, `alone`. `before` is
- * the reading without a witness at the earlier moment, or NULL where nothing was
- * private yet; fresh is the growth from it. `left`, if not NULL, gets the pages whose fate
- * is still open (kept, unknown): the base of the next account. 0 or -ENOMEM. */
+ * cl_page_is_inherited) at a later moment, read twice: `witnessed`, `alone`.
+ * `before` is the reading without a witness at the earlier moment, or NULL
+ * where nothing was private yet; fresh is the growth from it. `left`, if not
+ * NULL, gets the pages whose fate is still open (kept, unknown): the base of
+ * the next account. 0 or -ENOMEM. */
 int cl_account(const struct cl_pages *base, const struct cl_pages *before,
                const struct cl_pages *witnessed, const struct cl_pages *alone,
                struct cl_pages *left, struct cl_tally by_kind[CL_NKINDS]);

@@ -116,8 +116,8 @@ cl_process_reap(struct cl_process *process, struct cl_ending *ending)
 
 /* --- witnesses ---------------------------------------------------------- */
 
-/* Never returns. Raw system calls that cannot fail: errno, which lies in a page
- * of the process under test, is not written. */
+/* Never returns. Raw system calls that cannot fail: errno, which lies in a
+ * page of the process under test, is not written. */
 static void __attribute__((noreturn))
 sleep_for_ever(pid_t parent)
 {

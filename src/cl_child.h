@@ -1,4 +1,5 @@
-/* A child's life: processes that cannot be lost, witnesses, one-byte messages. */
+/* A child's life: processes that cannot be lost, witnesses, one-byte messages.
+ */
 #ifndef COWLAB_CL_CHILD_H
 #define COWLAB_CL_CHILD_H
 
@@ -14,14 +15,10 @@ struct cl_process {
     int pidfd; /* -1: none */
 };
 
-#define CL_NO_PROCESS                                                         \
-    (struct cl_process)                                                       \
-    {                                                                         \
-        .pid = 0, .pidfd = -1                                                 \
-    }
+#define CL_NO_PROCESS (struct cl_process){.pid = 0, .pidfd = -1}
 
-/* Watch a child that was just made. 0 or -errno (-ENOSYS before Linux 5.3, -EPERM
- * under some filters). The process is set in either case. */
+/* Watch a child that was just made. 0 or -errno (-ENOSYS before Linux 5.3,
+ * -EPERM under some filters). The process is set in either case. */
 int cl_process_watch(struct cl_process *process, pid_t pid);
 
 void cl_process_kill(const struct cl_process *process);
@@ -33,17 +30,18 @@ struct cl_ending {
     bool is_unknown; /* someone else collected it, and the kernel keeps none */
 };
 
-/* Wait until it has ended, collect it, close the pidfd, leave CL_NO_PROCESS. */
+/* Wait until it has ended, collect it, close the pidfd, leave CL_NO_PROCESS.
+ */
 void cl_process_reap(struct cl_process *process, struct cl_ending *ending);
 
 /* Whether it has ended; does not wait, does not collect. */
 bool cl_process_has_ended(const struct cl_process *process);
 
 /* Clone a sleeping process with this one's memory: it only ever waits to be
- * killed, by its parent's end at the latest, and writes no page but those of its stack.
- * With `as_sibling` its parent is ours. The pid or -errno. No handler
- * of pthread_atfork runs; it must not be called with a lock held that the
- * caller's copy would miss (it never runs anything that takes one). */
+ * killed, by its parent's end at the latest, and writes no page but those of
+ * its stack. With `as_sibling` its parent is ours. The pid or -errno. No
+ * handler of pthread_atfork runs; it must not be called with a lock held that
+ * the caller's copy would miss (it never runs anything that takes one). */
 long cl_witness_clone(bool as_sibling);
 
 /* A pipe each way. Message bytes are in enum cl_word; a result follows
@@ -75,8 +73,8 @@ int cl_line_tell(const struct cl_line *line, char word);
 int cl_line_hear(const struct cl_line *line, char *word);
 int cl_line_send(const struct cl_line *line, const void *bytes, size_t n);
 
-/* Bind the calling process's life to its parent's: SIGKILL when the thread that
- * forked it ends. 0, or -ESRCH where `parent` has ended already. */
+/* Bind the calling process's life to its parent's: SIGKILL when the thread
+ * that forked it ends. 0, or -ESRCH where `parent` has ended already. */
 int cl_die_with(pid_t parent);
 
 int64_t cl_now(void); /* CLOCK_MONOTONIC, nanoseconds */

@@ -21,10 +21,12 @@ static int
 read_faults(struct cl_moments *m, pid_t pid, struct cl_faults_count *faults)
 {
     struct cl_stat stat;
-    int err = cl_proc_read(pid, "stat", &m->text);
-    if (err == 0) {
-        err = cl_stat_parse(m->text.data, m->text.len, &stat);
+    char text[1024];
+    ssize_t len = cl_proc_read_small(pid, "stat", text, sizeof text);
+    if (len < 0) {
+        return (int)len;
     }
+    int err = cl_stat_parse(text, (size_t)len, &stat);
     if (err == 0) {
         faults->minor = stat.minor_faults;
         faults->major = stat.major_faults;
@@ -34,15 +36,16 @@ read_faults(struct cl_moments *m, pid_t pid, struct cl_faults_count *faults)
 }
 
 static int
-read_rollup(struct cl_moments *m, pid_t pid, struct cl_rollup *rollup)
+read_rollup(pid_t pid, struct cl_rollup *rollup)
 {
     struct cl_smaps smaps;
-    int err = cl_proc_read(pid, "smaps_rollup", &m->text);
-    if (err < 0) {
-        return err;
+    char text[4096];
+    ssize_t len = cl_proc_read_small(pid, "smaps_rollup", text, sizeof text);
+    if (len < 0) {
+        return (int)len;
     }
-    const char *cursor = m->text.data;
-    int got = cl_smaps_next(&cursor, cursor + m->text.len, &smaps);
+    const char *cursor = text;
+    int got = cl_smaps_next(&cursor, cursor + len, &smaps);
     if (got <= 0) {
         return got < 0 ? got : -ENODATA;
     }
@@ -58,9 +61,9 @@ read_rollup(struct cl_moments *m, pid_t pid, struct cl_rollup *rollup)
     return 0;
 }
 
-/* The page map does not tell the zero page from a shared anonymous one; a count of
- * anonymous pages that disagrees says that there are some. Only then is the
- * price of a scan paid. */
+/* The page map does not tell the zero page from a shared anonymous one; a
+ * count of anonymous pages that disagrees says that there are some. Only then
+ * is the price of a scan paid. */
 static int
 tell_zero_pages(struct cl_moments *m, pid_t pid, struct cl_pages *pages,
                 uint64_t anonymous)
@@ -83,12 +86,11 @@ int
 cl_moments_fork(struct cl_moments *m, pid_t pid)
 {
     struct cl_status status;
+    char text[4096];
     int err = read_pages(m, pid, &m->fork);
     if (err == 0) {
-        err = cl_proc_read(pid, "status", &m->text);
-    }
-    if (err == 0) {
-        err = cl_status_parse(m->text.data, m->text.len, &status);
+        ssize_t len = cl_proc_read_small(pid, "status", text, sizeof text);
+        err = len < 0 ? (int)len : cl_status_parse(text, (size_t)len, &status);
     }
     if (err == 0) {
         err = tell_zero_pages(m, pid, &m->fork,
@@ -109,7 +111,7 @@ cl_moments_rest_witnessed(struct cl_moments *m, pid_t pid)
 int
 cl_moments_rest_alone(struct cl_moments *m, pid_t pid)
 {
-    int err = read_rollup(m, pid, &m->before);
+    int err = read_rollup(pid, &m->before);
     if (err == 0) {
         err = read_faults(m, pid, &m->at_rest);
     }
@@ -117,8 +119,7 @@ cl_moments_rest_alone(struct cl_moments *m, pid_t pid)
         err = read_pages(m, pid, &m->rest_alone);
     }
     if (err == 0) {
-        err = tell_zero_pages(m, pid, &m->rest_witnessed,
-                              m->before.anonymous);
+        err = tell_zero_pages(m, pid, &m->rest_witnessed, m->before.anonymous);
     }
     if (err == 0) {
         err = tell_zero_pages(m, pid, &m->rest_alone, m->before.anonymous);
@@ -149,7 +150,7 @@ cl_moments_done_witnessed(struct cl_moments *m, pid_t pid)
 int
 cl_moments_done_alone(struct cl_moments *m, pid_t pid)
 {
-    int err = read_rollup(m, pid, &m->after);
+    int err = read_rollup(pid, &m->after);
     if (err == 0) {
         err = read_pages(m, pid, &m->done_alone);
     }
@@ -226,5 +227,4 @@ cl_moments_release(struct cl_moments *m)
     cl_pages_release(&m->open);
     cl_pages_release(&m->done_witnessed);
     cl_pages_release(&m->done_alone);
-    cl_buf_release(&m->text);
 }

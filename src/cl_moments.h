@@ -20,7 +20,7 @@ struct cl_faults_count {
 };
 
 struct cl_moments {
-    struct cl_pages fork;                     /* of the witness of the fork */
+    struct cl_pages fork; /* of the witness of the fork */
     struct cl_pages rest_witnessed, rest_alone;
     struct cl_pages open; /* inherited and undecided at rest */
     struct cl_pages done_witnessed, done_alone;
@@ -31,15 +31,15 @@ struct cl_moments {
     int64_t reading_time; /* nanoseconds spent in page-map reads */
     int64_t threads;      /* of the child, at rest */
     uint64_t page_map_reads;
-    struct cl_buf text; /* scratch */
 };
 
-/* Each reads one moment of `pid` and returns 0 or -errno. The order is theirs. */
+/* Each reads one moment of `pid` and returns 0 or -errno. The order is theirs.
+ */
 
 /* The heap as it was at the fork: `pid` is the first witness. */
 int cl_moments_fork(struct cl_moments *m, pid_t pid);
-/* The child at rest, its witness alive; then with every witness gone. The second
- * makes the fork's own account. */
+/* The child at rest, its witness alive; then with every witness gone. The
+ * second makes the fork's own account. */
 int cl_moments_rest_witnessed(struct cl_moments *m, pid_t pid);
 int cl_moments_rest_alone(struct cl_moments *m, pid_t pid);
 /* Right before the task. */

@@ -97,3 +97,28 @@ cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
     *resume = arg.walk_end;
     return got;
 }
+
+int
+cl_pagemap_next(int fd, uint64_t start, uint64_t end, uint64_t *next)
+{
+    struct cl_page_run run;
+    struct scan_arg arg = {
+        .size = sizeof arg,
+        .start = start,
+        .end = end,
+        .vec = (uint64_t)(uintptr_t)&run,
+        .vec_len = 1,
+        .max_pages = 1,
+        .category_anyof_mask = CL_SCAN_PRESENT | CL_SCAN_SWAPPED,
+        .return_mask = CL_SCAN_PRESENT,
+    };
+    long got;
+    do {
+        got = ioctl(fd, SCAN, &arg);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        return -errno;
+    }
+    *next = got == 0 ? end : run.start;
+    return 0;
+}

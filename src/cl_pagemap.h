@@ -48,4 +48,8 @@ long cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
                      uint64_t any, struct cl_page_run *runs, size_t max,
                      uint64_t *resume);
 
+/* The address of the first page of [start, end) that is not a hole, or `end`;
+ * the price of a hole is next to nothing. 0 or -errno, as cl_pagemap_scan. */
+int cl_pagemap_next(int fd, uint64_t start, uint64_t end, uint64_t *next);
+
 #endif

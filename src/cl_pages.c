@@ -55,8 +55,8 @@ append_granule(struct cl_pages *pages, uint64_t number,
             return 0;
         }
     }
-    int err = cl_buf_reserve(&pages->granules,
-                             (n + 1) * sizeof(struct cl_granule));
+    int err =
+        cl_buf_reserve(&pages->granules, (n + 1) * sizeof(struct cl_granule));
     if (err < 0) {
         return err;
     }
@@ -115,8 +115,8 @@ count_exclusive(const uint64_t *entries, size_t n, size_t *populated)
     return exclusive;
 }
 
-/* Read one mapping; kind -1 is MAP_SHARED. An empty chunk is taken as the start
- * of a large hole, which is skipped by a scan instead of being read. */
+/* Read one mapping; kind -1 is MAP_SHARED. An empty chunk is taken as the
+ * start of a large hole, which is skipped by a scan instead of being read. */
 static int
 read_mapping(struct cl_pages *pages, int fd, const struct cl_map *map,
              int kind, uint64_t *entries)
@@ -128,7 +128,7 @@ read_mapping(struct cl_pages *pages, int fd, const struct cl_map *map,
         size_t n = left < CHUNK ? (size_t)left : CHUNK;
         int err = cl_pagemap_read(fd, addr, n, entries);
         if (err < 0) {
-            return err;
+            return err == -EFAULT ? 0 : err;
         }
         size_t populated = 0;
         if (kind < 0) {
@@ -192,7 +192,9 @@ cl_pages_read(pid_t pid, struct cl_pages *pages)
         if (err < 0) {
             goto done;
         }
-        image_end = kind == CL_KIND_IMAGE ? map.end : 0;
+        bool has_data = kind == CL_KIND_IMAGE && cl_map_has_file(&map) &&
+                        (map.perms & CL_MAP_WRITE);
+        image_end = has_data ? map.end : 0;
     }
 done:
     if (fd >= 0) {
@@ -354,8 +356,8 @@ mark_batch(struct batch *batch)
         for (size_t k = 0; k < batch->pages_each; k++) {
             uint8_t *page = &batch->pages[i][k];
             if (*page != 0) {
-                *page = (uint8_t)((*page & 0x1f) |
-                                  CL_KIND_PYMALLOC << CL_PAGE_KIND_SHIFT);
+                *page = (uint8_t)((*page & 0x1f) | CL_KIND_PYMALLOC
+                                                       << CL_PAGE_KIND_SHIFT);
             }
         }
     }
@@ -368,8 +370,10 @@ needs_a_look(const uint8_t *pages, const uint8_t *known, size_t n)
 {
     for (size_t k = 0; k < n; k++) {
         if (cl_page_is_own(pages[k]) && (known == NULL || known[k] == 0)) {
+            /* An arena can lie right behind a bss, in one mapping with it. */
+            enum cl_kind kind = cl_page_kind(pages[0]);
             return cl_page_is_own(pages[0]) &&
-                   cl_page_kind(pages[0]) == CL_KIND_ANONYMOUS;
+                   (kind == CL_KIND_ANONYMOUS || kind == CL_KIND_IMAGE);
         }
     }
     return false;
@@ -392,8 +396,7 @@ cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
     static const struct cl_pages nothing;
     size_t page_size = cl_page_size();
     struct batch batch = {.pid = pid, .mem = -1};
-    batch.pages_each =
-        page_size < CL_POOL_SIZE ? CL_POOL_SIZE / page_size : 1;
+    batch.pages_each = page_size < CL_POOL_SIZE ? CL_POOL_SIZE / page_size : 1;
     struct cl_walk walk = {.n = 2,
                            .readings = {pages, known ? known : &nothing}};
     int err = 0;
@@ -403,8 +406,7 @@ cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
         }
         uint8_t *row = walk.granules[0]->pages;
         uint8_t *known_row = walk.granules[1] ? walk.granules[1]->pages : NULL;
-        for (size_t k = 0; k < CL_GRANULE && err == 0;
-             k += batch.pages_each) {
+        for (size_t k = 0; k < CL_GRANULE && err == 0; k += batch.pages_each) {
             if (!needs_a_look(row + k, known_row ? known_row + k : NULL,
                               batch.pages_each)) {
                 continue;
@@ -445,8 +447,8 @@ mark_zero_run(struct cl_pages *pages, const struct cl_page_run *run)
             return;
         }
         size_t from = first > base ? (size_t)(first - base) : 0;
-        size_t to = last - base < CL_GRANULE ? (size_t)(last - base)
-                                             : CL_GRANULE;
+        size_t to =
+            last - base < CL_GRANULE ? (size_t)(last - base) : CL_GRANULE;
         for (size_t k = from; k < to; k++) {
             if (cl_page_is_own(granule->pages[k])) {
                 granule->pages[k] |= CL_PAGE_ZERO;

@@ -20,7 +20,8 @@ enum cl_kind {
     CL_NKINDS
 };
 
-/* The byte of a page. 0: nothing there. The kind is in the upper three bits. */
+/* The byte of a page. 0: nothing there. The kind is in the upper three bits.
+ */
 enum {
     CL_PAGE_PRESENT = 1,
     CL_PAGE_SWAPPED = 2,
@@ -99,8 +100,8 @@ int cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
 int cl_pages_mark_zero(pid_t pid, struct cl_pages *pages);
 
 /* How a mapping's pages are accounted; -1 for one that is not (MAP_SHARED, or
- * the kernel's own). `follows_image`: the mapping just below, without a gap, is
- * of CL_KIND_IMAGE. */
+ * the kernel's own). `follows_image`: the mapping just below, without a gap,
+ * is of CL_KIND_IMAGE. */
 int cl_map_kind(const struct cl_map *map, bool follows_image);
 
 /* Walk several readings side by side, by address: the next granule number

@@ -1,6 +1,795 @@
-/* The state machine fork -> rest -> go -> done -> report -> exit. */
+/* The one state machine: fork -> rest -> go -> done -> report -> exit.
+ *
+ * The parent reads a child only while it is blocked on its line, and writes
+ * nothing that the child could see between fork and rest but its own stack. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cl_child.h"
+#include "cl_moments.h"
+#include "cl_pagemap.h"
 #include "py_module.h"
 
+#define TOUCH_MAX 65536u /* pages; the list is 512 KiB of address space */
+
+/* What parent and child both see; mapped before the fork. */
+struct control {
+    int64_t rest_time, go_time, done_time; /* CLOCK_MONOTONIC, ns */
+    pid_t self;
+    pid_t witness; /* the second one; 0: not made, < 0: -errno */
+    int line_was_lost;
+    uint32_t touch_count;
+    uint64_t touch[TOUCH_MAX];
+};
+
+enum failure {
+    NO_FAILURE,
+    FAILED_BY_ENDING, /* it ended; kid->ending says how */
+    FAILED_BY_TIMEOUT,
+};
+
+struct kid {
+    struct cl_process process, fork_witness, rest_witness;
+    struct cl_line line;
+    struct control *control;
+    struct cl_moments moments;
+    struct cl_ending ending;
+    enum failure failure;
+    char heard;
+    bool line_is_closed; /* by its end, or by a task that closed everything */
+    pid_t pid;           /* kept after the process has been collected */
+    int64_t fork_time;
+    PyObject *payload; /* bytes */
+};
+
+struct run {
+    size_t n;
+    struct kid *kids;
+    PyObject *task, *args, *kwargs;
+    PyObject *encode; /* encode(ok, object) -> bytes, called in the child */
+    pid_t parent;
+    double timeout; /* seconds; < 0: none */
+    int64_t deadline;
+    const char *moment; /* what the parent waits for, in words */
+};
+
+/* --- the child ----------------------------------------------------------- */
+
+static PyObject *
+take_exception(void)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL && value != NULL) {
+        PyException_SetTraceback(value, traceback);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+static void
+flush_stream(const char *name)
+{
+    PyObject *stream = PySys_GetObject(name);
+    if (stream != NULL && stream != Py_None) {
+        PyObject *done = PyObject_CallMethod(stream, "flush", NULL);
+        Py_XDECREF(done);
+        PyErr_Clear();
+    }
+}
+
+static void
+flush_everything(void)
+{
+    flush_stream("stdout");
+    flush_stream("stderr");
+    fflush(stdout);
+    fflush(stderr);
+}
+
+static void
+leave(int status)
+{
+    _exit(status);
+}
+
+/* Write each page that is this child's own already, so that the write
+ * protection that the clone of a witness leaves behind costs the task no
+ * fault. */
+static void
+touch_own_pages(const struct control *control)
+{
+    for (uint32_t i = 0; i < control->touch_count; i++) {
+        atomic_fetch_or((_Atomic unsigned char *)(uintptr_t)control->touch[i],
+                        0);
+    }
+}
+
+static void
+send_result(struct kid *kid, PyObject *payload)
+{
+    char *bytes;
+    Py_ssize_t length;
+    if (PyBytes_AsStringAndSize(payload, &bytes, &length) == 0) {
+        uint64_t n = (uint64_t)length;
+        if (cl_line_send(&kid->line, &n, sizeof n) == 0) {
+            cl_line_send(&kid->line, bytes, (size_t)length);
+        }
+    }
+}
+
+/* From the moment after the fork to _exit. Never returns. */
+static void
+live(struct run *run, struct kid *kid)
+{
+    struct control *control = kid->control;
+    char word = 0;
+    if (cl_die_with(run->parent) < 0) {
+        leave(1);
+    }
+    for (size_t i = 0; i < run->n; i++) {
+        if (&run->kids[i] == kid) {
+            cl_line_close_parent_side(&run->kids[i].line);
+        } else {
+            cl_line_close(&run->kids[i].line);
+            if (run->kids[i].process.pidfd >= 0) {
+                close(run->kids[i].process.pidfd);
+            }
+        }
+        if (run->kids[i].fork_witness.pidfd >= 0) {
+            close(run->kids[i].fork_witness.pidfd);
+        }
+    }
+    control->self = getpid();
+    PyOS_AfterFork_Child();
+    control->rest_time = cl_now();
+    if (cl_line_tell(&kid->line, CL_WORD_REST) < 0 ||
+        cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_WITNESS) {
+        leave(1);
+    }
+    control->witness = (pid_t)cl_witness_clone(true);
+    touch_own_pages(control);
+    if (cl_line_tell(&kid->line, CL_WORD_WITNESS) < 0 ||
+        cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_GO) {
+        leave(1);
+    }
+    control->go_time = cl_now();
+    PyObject *value = PyObject_Call(run->task, run->args, run->kwargs);
+    int64_t done_time = cl_now();
+    if (getpid() != control->self) {
+        /* The task forked, and this is the copy that came back. */
+        PyErr_Clear();
+        flush_everything();
+        leave(0);
+    }
+    control->done_time = done_time;
+    if (!cl_line_is_intact(&kid->line)) {
+        control->line_was_lost = 1;
+        leave(1);
+    }
+    if (cl_line_tell(&kid->line, CL_WORD_DONE) < 0 ||
+        cl_line_hear(&kid->line, &word) < 0) {
+        leave(1);
+    }
+    PyObject *outcome = value != NULL ? value : take_exception();
+    PyObject *payload = PyObject_CallFunction(
+        run->encode, "OO", value != NULL ? Py_True : Py_False, outcome);
+    if (payload == NULL) {
+        PyErr_WriteUnraisable(run->encode);
+    }
+    flush_everything();
+    if (payload != NULL) {
+        send_result(kid, payload);
+    }
+    leave(payload != NULL ? 0 : 1);
+}
+
+/* --- the parent: one child ------------------------------------------------
+ */
+
+static void
+reap_kid(struct kid *kid, bool must_die)
+{
+    cl_line_close(&kid->line);
+    if (must_die) {
+        cl_process_kill(&kid->process);
+    }
+    struct cl_process *all[] = {&kid->fork_witness, &kid->rest_witness,
+                                &kid->process};
+    for (size_t i = 0; i < 2; i++) {
+        cl_process_kill(all[i]);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        struct cl_ending ending;
+        if (all[i]->pid != 0) {
+            cl_process_reap(all[i], &ending);
+            if (i == 2 && !must_die) {
+                kid->ending = ending;
+            }
+        }
+    }
+}
+
+static void
+fail_kid(struct kid *kid, enum failure failure)
+{
+    kid->failure = failure;
+    /* A child that made its witness, and died before it was heard of. */
+    if (kid->rest_witness.pid == 0 && kid->control->witness > 0) {
+        cl_process_watch(&kid->rest_witness, kid->control->witness);
+    }
+    if (failure != FAILED_BY_ENDING) {
+        cl_process_kill(&kid->process);
+    }
+    reap_kid(kid, false);
+}
+
+static void
+dismiss(struct cl_process *witness)
+{
+    cl_process_kill(witness);
+    cl_process_reap(witness, NULL);
+}
+
+/* Everything that is still there goes: killed, collected, unmapped. */
+static void
+end_run(struct run *run)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        if (kid->control != NULL && kid->rest_witness.pid == 0 &&
+            kid->process.pid != 0 && kid->control->witness > 0) {
+            cl_process_watch(&kid->rest_witness, kid->control->witness);
+        }
+        reap_kid(kid, true);
+        cl_moments_release(&kid->moments);
+        Py_CLEAR(kid->payload);
+        if (kid->control != NULL) {
+            munmap(kid->control, sizeof *kid->control);
+        }
+    }
+    PyMem_Free(run->kids);
+    run->kids = NULL;
+}
+
+/* 0, or -1 with an exception. */
+static int
+make_kid(struct run *run, struct kid *kid)
+{
+    kid->control = mmap(NULL, sizeof *kid->control, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (kid->control == MAP_FAILED) {
+        kid->control = NULL;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    memset(kid->control, 0, offsetof(struct control, touch));
+    int err = cl_line_open(&kid->line);
+    if (err < 0) {
+        errno = -err;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    PyOS_BeforeFork();
+    long witness = cl_witness_clone(false);
+    kid->fork_time = cl_now();
+    pid_t pid = witness < 0 ? -1 : fork();
+    int fork_errno = witness < 0 ? (int)-witness : errno;
+    if (pid == 0) {
+        live(run, kid);
+    }
+    if (witness > 0) {
+        cl_process_watch(&kid->fork_witness, (pid_t)witness);
+    }
+    int watched = pid > 0 ? cl_process_watch(&kid->process, pid) : 0;
+    PyOS_AfterFork_Parent();
+    if (pid < 0) {
+        errno = fork_errno;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    kid->pid = pid;
+    cl_line_close_child_side(&kid->line);
+    if (watched < 0) {
+        cl_raise_named("Unsupported",
+                       "cannot watch the child: pidfd_open failed (%s); it "
+                       "needs Linux 5.3, and a seccomp filter that allows it",
+                       strerror(-watched));
+        return -1;
+    }
+    return 0;
+}
+
+/* --- the parent: all children ---------------------------------------------
+ */
+
+static void
+set_deadline(struct run *run)
+{
+    run->deadline = run->timeout < 0
+                        ? INT64_MAX
+                        : cl_now() + (int64_t)(run->timeout * 1e9);
+}
+
+static int
+milliseconds_left(const struct run *run)
+{
+    if (run->deadline == INT64_MAX) {
+        return -1;
+    }
+    int64_t left = (run->deadline - cl_now() + 999999) / 1000000;
+    return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+}
+
+/* Wait for any of `ready`. 1 something is, 0 the time is up, -1 an exception
+ * (a signal handler raised). */
+static int
+wait_ready(const struct run *run, struct pollfd *ready, size_t n)
+{
+    for (;;) {
+        int got, saved;
+        int wait = milliseconds_left(run);
+        Py_BEGIN_ALLOW_THREADS got = poll(ready, (nfds_t)n, wait);
+        saved = errno;
+        Py_END_ALLOW_THREADS if (got > 0)
+        {
+            return 1;
+        }
+        if (got < 0 && saved != EINTR) {
+            errno = saved;
+            PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
+        }
+        if (PyErr_CheckSignals() < 0) {
+            return -1;
+        }
+        if (got == 0 && milliseconds_left(run) == 0) {
+            return 0;
+        }
+    }
+}
+
+/* One byte from a kid that poll says is ready, or its failure. */
+static void
+hear_kid(struct kid *kid, short line, short ended)
+{
+    if (line & (POLLIN | POLLHUP)) {
+        if (read(kid->line.to_parent[0], &kid->heard, 1) != 1) {
+            kid->heard = 0;
+            kid->line_is_closed = true;
+        }
+    } else if (ended & POLLIN) {
+        fail_kid(kid, FAILED_BY_ENDING);
+    }
+}
+
+/* Until every kid has said `word`. 0, 1 where one of them failed, -1 with an
+ * exception. */
+static int
+await_word(struct run *run, char word, struct pollfd *ready)
+{
+    for (;;) {
+        size_t n = 0;
+        for (size_t i = 0; i < run->n; i++) {
+            struct kid *kid = &run->kids[i];
+            if (kid->heard != word) {
+                int line = kid->line_is_closed ? -1 : kid->line.to_parent[0];
+                ready[n++] = (struct pollfd){line, POLLIN, 0};
+                ready[n++] = (struct pollfd){kid->process.pidfd, POLLIN, 0};
+            }
+        }
+        if (n == 0) {
+            return 0;
+        }
+        int got = wait_ready(run, ready, n);
+        if (got < 0) {
+            return -1;
+        }
+        size_t at = 0;
+        for (size_t i = 0; i < run->n; i++) {
+            struct kid *kid = &run->kids[i];
+            if (kid->heard == word) {
+                continue;
+            }
+            if (got == 0) {
+                fail_kid(kid, FAILED_BY_TIMEOUT);
+                return 1;
+            }
+            hear_kid(kid, ready[at].revents, ready[at + 1].revents);
+            at += 2;
+            if (kid->failure != NO_FAILURE) {
+                return 1;
+            }
+        }
+    }
+}
+
+/* Send a word to every kid. One that has gone is found by the next wait. */
+static void
+tell_all(struct run *run, char word)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        ssize_t sent;
+        do {
+            sent = write(run->kids[i].line.to_child[1], &word, 1);
+        } while (sent < 0 && errno == EINTR);
+    }
+}
+
+/* Apply a reading to every kid, or to the witness of its fork. 0, 1 where a
+ * kid has ended meanwhile, -1 with an exception. */
+static int
+read_all(struct run *run, int (*reading)(struct cl_moments *, pid_t),
+         bool of_witness, const char *what)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        pid_t pid = of_witness ? kid->fork_witness.pid : kid->process.pid;
+        int err;
+        Py_BEGIN_ALLOW_THREADS err = reading(&kid->moments, pid);
+        Py_END_ALLOW_THREADS if (err < 0)
+        {
+            char path[64];
+            snprintf(path, sizeof path, "/proc/%ld", (long)pid);
+            cl_raise(-err, what, path);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Exactly `n` bytes. 0, 1 where the kid failed, -1 with an exception. */
+static int
+read_exactly(struct run *run, struct kid *kid, char *to, uint64_t n)
+{
+    while (n > 0) {
+        struct pollfd ready[2] = {
+            {kid->line.to_parent[0], POLLIN, 0},
+            {kid->process.pidfd, POLLIN, 0},
+        };
+        int got = wait_ready(run, ready, 2);
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            fail_kid(kid, FAILED_BY_TIMEOUT);
+            return 1;
+        }
+        ssize_t size = -1;
+        if (ready[0].revents & (POLLIN | POLLHUP)) {
+            size_t want = n > (1u << 20) ? 1u << 20 : (size_t)n;
+            size = read(kid->line.to_parent[0], to, want);
+        }
+        if (size <= 0) {
+            fail_kid(kid, FAILED_BY_ENDING);
+            return 1;
+        }
+        to += size;
+        n -= (uint64_t)size;
+    }
+    return 0;
+}
+
+static int
+receive_result(struct run *run, struct kid *kid)
+{
+    uint64_t length = 0;
+    int err = read_exactly(run, kid, (char *)&length, sizeof length);
+    if (err != 0) {
+        return err;
+    }
+    if (length > PY_SSIZE_T_MAX / 2) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    kid->payload = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
+    if (kid->payload == NULL) {
+        return -1;
+    }
+    err = read_exactly(run, kid, PyBytes_AS_STRING(kid->payload), length);
+    if (err != 0) {
+        Py_CLEAR(kid->payload);
+    }
+    return err;
+}
+
+static void
+list_touches(struct run *run)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        size_t n =
+            cl_moments_written(&kid->moments, kid->control->touch, TOUCH_MAX);
+        kid->control->touch_count = (uint32_t)(n < TOUCH_MAX ? n : TOUCH_MAX);
+    }
+}
+
+static int
+watch_witnesses(struct run *run)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        pid_t witness = kid->control->witness;
+        int err = witness < 0 ? witness
+                              : cl_process_watch(&kid->rest_witness, witness);
+        if (err < 0) {
+            errno = -err;
+            PyErr_SetFromErrno(PyExc_OSError);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void
+dismiss_all(struct run *run, bool second)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        dismiss(second ? &kid->rest_witness : &kid->fork_witness);
+    }
+}
+
+static int
+read_moment_of_rest(struct run *run)
+{
+    int err;
+    if ((err = read_all(run, cl_moments_fork, true, "read the fork")) != 0 ||
+        (err = read_all(run, cl_moments_rest_witnessed, false,
+                        "read the child at rest")) != 0) {
+        return err;
+    }
+    dismiss_all(run, false);
+    return read_all(run, cl_moments_rest_alone, false,
+                    "read the child at rest");
+}
+
+static int
+read_moment_done(struct run *run)
+{
+    int err = read_all(run, cl_moments_done_witnessed, false,
+                       "read the child when its task was done");
+    if (err != 0) {
+        return err;
+    }
+    dismiss_all(run, true);
+    return read_all(run, cl_moments_done_alone, false,
+                    "read the child when its task was done");
+}
+
+static int
+collect(struct run *run, struct kid *kid)
+{
+    int err = receive_result(run, kid);
+    if (err != 0) {
+        return err;
+    }
+    struct pollfd ended = {kid->process.pidfd, POLLIN, 0};
+    if (wait_ready(run, &ended, 1) < 0) {
+        return -1;
+    }
+    cl_process_kill(&kid->process); /* nothing more is to be heard from it */
+    cl_process_reap(&kid->process, &kid->ending);
+    return 0;
+}
+
+/* From fork to exit. 0, 1 where a kid failed, -1 with an exception. */
+static int
+go_through(struct run *run, struct pollfd *ready)
+{
+    int err;
+    set_deadline(run);
+    run->moment = "it was at rest";
+    if ((err = await_word(run, CL_WORD_REST, ready)) != 0 ||
+        (err = read_moment_of_rest(run)) != 0) {
+        return err;
+    }
+    list_touches(run);
+    tell_all(run, CL_WORD_WITNESS);
+    if ((err = await_word(run, CL_WORD_WITNESS, ready)) != 0 ||
+        (err = watch_witnesses(run)) != 0 ||
+        (err = read_all(run, cl_moments_go, false,
+                        "read the child at rest")) != 0) {
+        return err;
+    }
+    set_deadline(run);
+    run->moment = "its task was done";
+    tell_all(run, CL_WORD_GO);
+    if ((err = await_word(run, CL_WORD_DONE, ready)) != 0 ||
+        (err = read_moment_done(run)) != 0) {
+        return err;
+    }
+    set_deadline(run);
+    run->moment = "its result had arrived";
+    tell_all(run, CL_WORD_REPORT);
+    for (size_t i = 0; i < run->n && err == 0; i++) {
+        err = collect(run, &run->kids[i]);
+    }
+    return err;
+}
+
+/* --- results ----------------------------------------------------------------
+ */
+
+static PyObject *
+tally_as_tuple(const struct cl_tally *t)
+{
+    return Py_BuildValue("(LLLLLLL)", (long long)t->inherited,
+                         (long long)t->kept, (long long)t->copied,
+                         (long long)t->sole, (long long)t->fresh,
+                         (long long)t->dropped, (long long)t->unknown);
+}
+
+static PyObject *
+account_as_tuple(const struct cl_tally by_kind[CL_NKINDS])
+{
+    PyObject *tuple = PyTuple_New(CL_NKINDS);
+    for (int i = 0; tuple != NULL && i < CL_NKINDS; i++) {
+        PyObject *item = tally_as_tuple(&by_kind[i]);
+        if (item == NULL) {
+            Py_CLEAR(tuple);
+            break;
+        }
+        PyTuple_SET_ITEM(tuple, i, item);
+    }
+    return tuple;
+}
+
+static PyObject *
+rollup_as_dict(const struct cl_rollup *r)
+{
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "rss",
+        (unsigned long long)r->rss, "pss", (unsigned long long)r->pss,
+        "private_clean", (unsigned long long)r->private_clean, "private_dirty",
+        (unsigned long long)r->private_dirty, "private_hugetlb",
+        (unsigned long long)r->private_hugetlb, "anonymous",
+        (unsigned long long)r->anonymous, "swap", (unsigned long long)r->swap,
+        "anon_huge_pages", (unsigned long long)r->anon_huge_pages, "ksm",
+        (unsigned long long)r->ksm);
+}
+
+static const char *const failure_names[] = {
+    [FAILED_BY_ENDING] = "ended",
+    [FAILED_BY_TIMEOUT] = "timeout",
+};
+
+static PyObject *
+failure_as_dict(const struct run *run, size_t index)
+{
+    const struct kid *kid = &run->kids[index];
+    return Py_BuildValue(
+        "{s:s,s:n,s:l,s:i,s:i,s:O,s:O,s:s}", "failure",
+        failure_names[kid->failure], "child", (Py_ssize_t)index, "pid",
+        (long)kid->pid, "signal", kid->ending.signal, "status",
+        kid->ending.status, "is_unknown",
+        kid->ending.is_unknown ? Py_True : Py_False, "line_was_lost",
+        kid->control->line_was_lost ? Py_True : Py_False, "moment",
+        run->moment);
+}
+
+static PyObject *
+kid_as_dict(const struct kid *kid)
+{
+    const struct cl_moments *m = &kid->moments;
+    const struct control *c = kid->control;
+    return Py_BuildValue(
+        "{s:l,s:O,s:N,s:N,s:N,s:N,s:(KKKKKK),s:(LLLL),s:L,s:L,s:L,s:K,s:I,"
+        "s:K}",
+        "pid", (long)kid->pid, "payload", kid->payload, "fork_account",
+        account_as_tuple(m->fork_account), "task_account",
+        account_as_tuple(m->task_account), "before",
+        rollup_as_dict(&m->before), "after", rollup_as_dict(&m->after),
+        "faults", (unsigned long long)m->at_rest.minor,
+        (unsigned long long)m->at_rest.major,
+        (unsigned long long)m->at_go.minor, (unsigned long long)m->at_go.major,
+        (unsigned long long)m->at_done.minor,
+        (unsigned long long)m->at_done.major, "times",
+        (long long)kid->fork_time, (long long)c->rest_time,
+        (long long)c->go_time, (long long)c->done_time, "zero_untold",
+        (long long)m->zero_untold, "reading_ns", (long long)m->reading_time,
+        "shared_memory",
+        (long long)m->done_alone.shared_memory -
+            (long long)m->rest_alone.shared_memory,
+        "page_map_reads", (unsigned long long)m->page_map_reads, "retouched",
+        (unsigned int)c->touch_count, "control_bytes",
+        (unsigned long long)sizeof *c);
+}
+
+static PyObject *
+run_as_result(const struct run *run, int outcome)
+{
+    PyObject *list = PyList_New(0);
+    for (size_t i = 0; list != NULL && i < run->n; i++) {
+        const struct kid *kid = &run->kids[i];
+        PyObject *item = NULL;
+        if (outcome == 0) {
+            item = kid_as_dict(kid);
+        } else if (kid->failure != NO_FAILURE) {
+            item = failure_as_dict(run, i);
+        } else {
+            continue;
+        }
+        if (item == NULL || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+PyDoc_STRVAR(
+    measure_doc,
+    "measure(task, args, kwargs, children, timeout, encode)\n--\n\n"
+    "Fork children, run the task in each, read every page. A list of dicts:\n"
+    "one per child, or only those that failed (they have the key failure).");
+
+static PyObject *
+measure(PyObject *module, PyObject *args)
+{
+    struct run run = {.parent = getpid()};
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "OO!O!ndO:measure", &run.task, &PyTuple_Type,
+                          &run.args, &PyDict_Type, &run.kwargs, &n,
+                          &run.timeout, &run.encode)) {
+        return NULL;
+    }
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        return cl_raise_named("Unsupported",
+                              "cannot fork here: this is a subinterpreter; "
+                              "call measure() in the main interpreter");
+    }
+    if (PySys_Audit("os.fork", NULL) < 0) {
+        return NULL;
+    }
+    PyObject *result = NULL;
+    run.n = (size_t)n;
+    struct pollfd *ready = PyMem_Calloc(run.n * 2, sizeof *ready);
+    run.kids = PyMem_Calloc(run.n, sizeof *run.kids);
+    if (ready == NULL || run.kids == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    for (size_t i = 0; i < run.n; i++) {
+        struct kid *kid = &run.kids[i];
+        kid->process = kid->fork_witness = kid->rest_witness = CL_NO_PROCESS;
+        kid->line.to_child[0] = kid->line.to_child[1] = -1;
+        kid->line.to_parent[0] = kid->line.to_parent[1] = -1;
+    }
+    for (size_t i = 0; i < run.n; i++) {
+        if (make_kid(&run, &run.kids[i]) < 0) {
+            goto done;
+        }
+    }
+    int outcome = go_through(&run, ready);
+    if (outcome >= 0) {
+        result = run_as_result(&run, outcome);
+    }
+done:
+    if (run.kids != NULL) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        end_run(&run);
+        PyErr_Restore(type, value, traceback);
+    }
+    PyMem_Free(ready);
+    return result;
+}
+
 PyMethodDef cl_fork_methods[] = {
+    {"measure", measure, METH_VARARGS, measure_doc},
     {NULL, NULL, 0, NULL},
 };
