@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from cowlab._errors import CowlabError
@@ -276,6 +274,8 @@ def _check(data: object) -> None:
 
 def load_file(path: str | os.PathLike[str]) -> Result | Comparison:
     """The result in a file that ``cowlab run --json`` wrote."""
+    from pathlib import Path
+
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -299,6 +299,9 @@ def _empty(path: str | os.PathLike[str]) -> bool:
 
 def save_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a file so that at no moment it is there by half."""
+    import tempfile
+    from pathlib import Path
+
     target = Path(path)
     if target.exists() and not target.is_file():  # /dev/stdout, a named pipe
         target.write_text(text, encoding="utf-8")

@@ -50,7 +50,11 @@ def run(
     if pythons:
         from cowlab._pythons import prepare
 
-        places = [prepare(path) for path in dict.fromkeys(pythons)]
+        def say(text: str) -> None:
+            if progress:
+                progress(0, 1, text)
+
+        places = [prepare(path, say) for path in dict.fromkeys(pythons)]
     else:
         places = [Interpreter.current()]
     results = [

@@ -6,17 +6,17 @@
 
     from __future__ import annotations
 
-    import cowlab
     from cowlab._experiment import (
         Arm, Claim, Column, Experiment, Metrics, Parameter, Verdict,
         refuted, reproduced,
     )
+    from cowlab._forking import measure
     from cowlab._result import Result
 
 
     def run_arm(arm: str, *, rows: int) -> Metrics:
         data = make(arm, rows)
-        report = cowlab.measure(sum, data)
+        report = measure(sum, data)
         return {
             "copied": report.copied * report.page_size,
             "share": report.copied / report.inherited,
