@@ -11,6 +11,7 @@ __all__ = [
     "ChildTimeout",
     "CowlabError",
     "Gone",
+    "KernelThread",
     "ReadingError",
     "ResultError",
     "TaskError",
@@ -18,6 +19,7 @@ __all__ = [
     "Unreadable",
     "Unsupported",
     "UsageError",
+    "Zombie",
 ]
 
 
@@ -44,8 +46,16 @@ class Gone(ReadingError):
     """The process ended before or while it was read."""
 
 
+class Zombie(Gone):
+    """The process ended and its parent has not waited for it: its memory is gone."""
+
+
 class Unreadable(ReadingError):
     """The kernel refused the reading, or what it gave is no such file."""
+
+
+class KernelThread(Unreadable):
+    """A thread of the kernel's own: there is no memory to read, which is not 0 bytes."""
 
 
 class Truncated(ReadingError):

@@ -1,9 +1,12 @@
 /* /proc/PID/pagemap. */
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cl_pagemap.h"
+#include "cl_proc.h"
 
 /* linux/fs.h has these since 6.7; building must not need it. */
 struct scan_arg {
@@ -66,6 +69,28 @@ cl_pagemap_read(int fd, uint64_t start, size_t npages, uint64_t *entries)
         offset += got;
     }
     return 0;
+}
+
+int
+cl_pagemap_soft_dirty(void)
+{
+    size_t page = cl_page_size();
+    char *fresh = mmap(NULL, page, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh == MAP_FAILED) {
+        return -errno;
+    }
+    /* A page of a new mapping is soft-dirty from its first write on. */
+    *(volatile char *)fresh = 1;
+    uint64_t entry = 0;
+    int fd = cl_proc_open(0, "pagemap", O_RDONLY);
+    int err = fd;
+    if (fd >= 0) {
+        err = cl_pagemap_read(fd, (uint64_t)(uintptr_t)fresh, 1, &entry);
+        close(fd);
+    }
+    munmap(fresh, page);
+    return err < 0 ? err : (entry & CL_PM_SOFT_DIRTY) != 0;
 }
 
 long

@@ -24,6 +24,10 @@ size_t cl_page_size(void);
  * (as [vsyscall] is), -ENODATA where only the end of the range is. */
 int cl_pagemap_read(int fd, uint64_t start, size_t npages, uint64_t *entries);
 
+/* Whether this kernel keeps CL_PM_SOFT_DIRTY, tried on a page of our own: 1, 0
+ * or -errno. Where it does not, the bit is 0 whatever is written. */
+int cl_pagemap_soft_dirty(void);
+
 /* A run of pages that PAGEMAP_SCAN reports. */
 struct cl_page_run {
     uint64_t start, end; /* bytes */

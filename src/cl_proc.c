@@ -1,8 +1,11 @@
 /* /proc files, read whole. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -183,6 +186,51 @@ cl_mem_read(int fd, uint64_t addr, void *to, size_t len)
     return 0;
 }
 
+/* Parse /proc/PID/FILE, a stat. The comm in `out` is not for use. */
+static int
+read_stat(pid_t pid, const char *file, struct cl_stat *out)
+{
+    char text[4096];
+    ssize_t len = cl_proc_read_small(pid, file, text, sizeof text);
+    int err = len < 0 ? (int)len : cl_stat_parse(text, (size_t)len, out);
+    out->comm = NULL;
+    return err;
+}
+
+/* Memory goes before the state becomes Z. */
+static bool
+has_ended(const struct cl_stat *stat)
+{
+    return stat->state == 'Z' || stat->state == 'X' || stat->state == 'x' ||
+           (stat->flags & CL_PF_EXITING);
+}
+
+pid_t
+cl_proc_other_thread(pid_t pid)
+{
+    pid_t found = 0;
+    int fd = cl_proc_open(pid, "task", O_RDONLY | O_DIRECTORY);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return 0;
+    }
+    struct dirent *entry;
+    while (found == 0 && (entry = readdir(dir)) != NULL) {
+        char file[64];
+        struct cl_stat stat;
+        long tid = strtol(entry->d_name, NULL, 10);
+        snprintf(file, sizeof file, "task/%ld/stat", tid);
+        if (tid > 0 && read_stat(pid, file, &stat) == 0 && !has_ended(&stat)) {
+            found = (pid_t)tid;
+        }
+    }
+    closedir(dir);
+    return found;
+}
+
 static enum cl_proc_state
 state_unseen(pid_t pid)
 {
@@ -198,22 +246,18 @@ state_unseen(pid_t pid)
 enum cl_proc_state
 cl_proc_state(pid_t pid)
 {
-    char text[4096];
-    ssize_t len = cl_proc_read_small(pid, "stat", text, sizeof text);
-    if (len < 0) {
-        return len == -ESRCH ? CL_PROC_GONE : state_unseen(pid);
-    }
     struct cl_stat stat;
-    if (cl_stat_parse(text, (size_t)len, &stat) < 0) {
-        return CL_PROC_GONE;
+    int err = read_stat(pid, "stat", &stat);
+    if (err < 0) {
+        return err == -ESRCH ? CL_PROC_GONE : state_unseen(pid);
     }
     if (stat.flags & CL_PF_KTHREAD) {
         return CL_PROC_KERNEL;
     }
-    /* Memory goes before the state becomes Z. */
-    if (stat.state == 'Z' || stat.state == 'X' || stat.state == 'x' ||
-        (stat.flags & CL_PF_EXITING)) {
-        return CL_PROC_ZOMBIE;
+    if (!has_ended(&stat)) {
+        return CL_PROC_ALIVE;
     }
-    return CL_PROC_ALIVE;
+    return stat.threads > 1 && cl_proc_other_thread(pid) != 0
+               ? CL_PROC_LEADERLESS
+               : CL_PROC_ZOMBIE;
 }

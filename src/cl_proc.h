@@ -43,12 +43,16 @@ int cl_mem_read(int fd, uint64_t addr, void *to, size_t len);
 /* Why there was nothing to read. */
 enum cl_proc_state {
     CL_PROC_ALIVE,
-    CL_PROC_ZOMBIE, /* ended or ending, not yet waited for */
-    CL_PROC_KERNEL, /* a kernel thread */
+    CL_PROC_ZOMBIE,     /* ended or ending, not yet waited for */
+    CL_PROC_LEADERLESS, /* its main thread ended, other threads go on */
+    CL_PROC_KERNEL,     /* a kernel thread */
     CL_PROC_GONE,
     CL_PROC_HIDDEN,  /* it lives, /proc does not show it (hidepid) */
     CL_PROC_NO_PROC, /* no /proc is mounted here */
 };
+
+/* A thread of PID, not the main one, that has not ended; 0: there is none. */
+pid_t cl_proc_other_thread(pid_t pid);
 
 /* What /proc/PID/stat and kill(2) say about PID. */
 enum cl_proc_state cl_proc_state(pid_t pid);

@@ -12,7 +12,7 @@
 /* Every "Name: N kB" field of smaps, in the kernel's order. X(enum, kernel
  * name, Python name). */
 #define CL_SMAPS_FIELDS(X)                                                    \
-    X(SIZE, "Size", "size")                                                   \
+    X(SIZE, "Size", "virtual_size")                                           \
     X(KERNEL_PAGE_SIZE, "KernelPageSize", "kernel_page_size")                 \
     X(MMU_PAGE_SIZE, "MMUPageSize", "mmu_page_size")                          \
     X(RSS, "Rss", "rss")                                                      \

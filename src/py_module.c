@@ -3,6 +3,7 @@
 
 static PyMethodDef *const parts[] = {
     cl_readings_methods,
+    cl_pagemap_methods,
     cl_fork_methods,
     cl_host_methods,
     cl_recorder_methods,
@@ -16,7 +17,7 @@ exec_module(PyObject *module)
             return -1;
         }
     }
-    return 0;
+    return cl_pagemap_exec(module);
 }
 
 static PyModuleDef_Slot slots[] = {
