@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cowlab import _host_interpreter, _host_kernel, _host_privileges
@@ -71,18 +71,22 @@ class Host(Mapping[str, Capability]):
         """What cowlab does instead where it is missing."""
         return _PROBES[name].without
 
-    def to_json(self) -> dict[str, Any]:
-        """Every capability as plain data, with its group, purpose and fall-back."""
+    def __contains__(self, name: object) -> bool:
+        return name in _PROBES
+
+    def to_json(self, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """All capabilities, or those named, as plain data with their group, purpose
+        and fall-back."""
         return {
             "schema": SCHEMA,
             "capabilities": {
                 name: {
                     "group": self.group(name),
-                    **capability.to_json(),
+                    **self[name].to_json(),
                     "purpose": self.purpose(name),
                     "without": self.without(name),
                 }
-                for name, capability in self.items()
+                for name in (self if names is None else names)
             },
         }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import sysconfig
 
 from cowlab._capability import Capability, Probe, World
 
@@ -32,10 +31,10 @@ def _python(world: World, name: str) -> Capability:
 
 
 def _gil(world: World, name: str) -> Capability:
-    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    free_threaded = "t" in sys.abiflags
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
     value = {"free_threaded_build": free_threaded, "enabled": enabled}
-    source = "sys._is_gil_enabled, sysconfig"
+    source = "sys._is_gil_enabled, sys.abiflags"
     if not free_threaded:
         return Capability(name, True, value, source=source)
     return Capability(
@@ -138,13 +137,9 @@ def _image(world: World, name: str) -> Capability:
     except ImportError:
         path = None
     if path is None:
-        shared = bool(sysconfig.get_config_var("Py_ENABLE_SHARED"))
-        source = "sysconfig"
-        file = None
-    else:
-        file = os.path.basename(os.fsdecode(path))
-        shared = file.startswith("lib")
-    kind = "shared library" if shared else "in the executable"
+        return Capability(name, None, None, "no file is known for it", "", source)
+    file = os.path.basename(os.fsdecode(path))
+    kind = "shared library" if file.startswith("lib") else "in the executable"
     return Capability(name, True, {"kind": kind, "file": file}, source=source)
 
 
@@ -196,7 +191,7 @@ PROBES = (
         "image",
         "interpreter",
         "Which mapping holds the interpreter's own data.",
-        "",
+        "its pages count as those of any library",
         _image,
     ),
 )

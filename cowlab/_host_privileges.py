@@ -23,6 +23,9 @@ CAPABILITIES = {
 }
 """The bits of CapEff that a capability here depends on."""
 
+FIRST_NAMESPACE = ["0", "0", "4294967295"]
+"""uid_map outside of all user namespaces; it is empty in one without a mapping."""
+
 UFFD_WAYS = {
     1: "faults of user and kernel",
     2: "faults of user only",
@@ -38,9 +41,9 @@ def _privileges(world: World, name: str) -> Capability:
             name, None, None, "/proc/self/status cannot be read", "mount /proc", source
         )
     try:
-        first = world.read("/proc/self/uid_map").split()
+        uid_map = world.read("/proc/self/uid_map").split()
     except OSError:
-        first = []
+        uid_map = FIRST_NAMESPACE
     effective = int(status.get("CapEff", "0"), 16)
     value = {
         "euid": os.geteuid(),
@@ -51,7 +54,7 @@ def _privileges(world: World, name: str) -> Capability:
             status.get("Seccomp", ""), "not told"
         ),
         "no_new_privs": status.get("NoNewPrivs") == "1",
-        "user_namespace": bool(first) and first != ["0", "0", "4294967295"],
+        "user_namespace": uid_map != FIRST_NAMESPACE,
     }
     return Capability(name, True, value, source=source)
 

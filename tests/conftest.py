@@ -8,7 +8,7 @@ import pytest
 def requires(*names: str) -> pytest.MarkDecorator:
     """Skip a test where a capability is missing, with the capability's own reason.
 
-    ``@requires("perf_sigtrap")``; from a test module, ``from conftest import requires``.
+    In a test module: ``from conftest import requires``, ``@requires("perf_sigtrap")``.
     """
     from cowlab import host
 

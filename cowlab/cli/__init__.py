@@ -27,6 +27,7 @@ from cowlab._suggest import suggest
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "doctor": "What this machine allows, and what would enable the rest.",
     "list": "The experiments and the claims they answer.",
     "run": "Run an experiment on this machine.",
     "show": "Show a result that `run --json` saved.",
