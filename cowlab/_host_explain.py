@@ -60,10 +60,12 @@ def _explanation(
         return f"{step}: a seccomp filter kills for it", SECCOMP_REMEDY
     if outcome.signal:
         return f"{step}: {_signal_name(outcome.signal)}", ""
+    if outcome.errno == 0 and outcome.available is None:
+        return step, ""
     if outcome.errno in explain:
         return explain[outcome.errno](world, outcome)
     if outcome.errno == 0:
-        return (f"{step}: no effect" if outcome.available is False else step), ""
+        return f"{step}: no effect", ""
     reason = f"{step}: {os.strerror(outcome.errno)}"
     return reason, _general_remedy(world, outcome)
 
