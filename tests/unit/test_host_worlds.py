@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -563,3 +564,9 @@ def test_an_unknown_version(machine, monkeypatch):
     capability = machine().python
     assert capability.available is False
     assert capability.remedy == "CPython 3.11 to 3.15"
+
+
+def test_the_document_tells_what_each_capability_is_for():
+    text = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    missing = [name for name in Host() if f"**{name}**" not in text]
+    assert missing == []
