@@ -53,6 +53,18 @@ _HOME = {
     "ChildReport": "_forking",
     "Account": "_forking",
     "Pages": "_forking",
+    # keeping it shared
+    "prepare_fork": "_prepare",
+    "PrepareReport": "_prepare",
+    "Step": "_prepare",
+    "conditions": "_conditions",
+    "Condition": "_conditions",
+    "Finding": "_conditions",
+    "immortalize": "_immortal",
+    "ImmortalReport": "_immortal",
+    "prehash": "_immortal",
+    "freeze": "_immortal",
+    "FreezeReport": "_immortal",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

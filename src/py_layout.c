@@ -18,8 +18,13 @@
 #pragma GCC diagnostic ignored "-Wextra"
 #include "internal/pycore_interp.h"
 #include "internal/pycore_dict.h"
+#include "internal/pycore_frame.h"
 #include "internal/pycore_gc.h"
 #include "internal/pycore_object.h"
+#if PY_VERSION_HEX >= 0x030e0000
+#include "internal/pycore_genobject.h"
+#include "internal/pycore_interpframe.h"
+#endif
 #if PY_VERSION_HEX >= 0x030c0000
 #include "internal/pycore_typeobject.h"
 #endif
@@ -138,6 +143,12 @@ uintptr_t
 cl_arena_table(void)
 {
     return 0;
+}
+
+bool
+cl_generator_is_running(PyObject *op)
+{
+    return true;
 }
 
 #else
@@ -340,6 +351,12 @@ void
 cl_refcount_restore(PyObject *op, uint64_t word)
 {
     memcpy(op, &word, sizeof word);
+}
+
+bool
+cl_generator_is_running(PyObject *op)
+{
+    return ((PyGenObject *)op)->gi_frame_state == FRAME_EXECUTING;
 }
 
 /* ---- The GC's lists ---- */

@@ -78,6 +78,9 @@ void cl_object_set_immortal(PyObject *op);
 /* Write back what cl_refcount_word gave. */
 void cl_refcount_restore(PyObject *op, uint64_t word);
 
+/* Whether this generator, coroutine or asynchronous generator is running. */
+bool cl_generator_is_running(PyObject *op);
+
 /* ---- The GC's lists ---- */
 
 #define CL_GC_LISTS 4 /* three generations, then the permanent one */

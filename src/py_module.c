@@ -7,6 +7,7 @@ static PyMethodDef *const parts[] = {
     cl_fork_methods,
     cl_host_methods,
     cl_recorder_methods,
+    cl_immortal_methods,
 };
 
 static int

@@ -1,0 +1,375 @@
+"""prepare_fork(): everything that keeps pages shared, in the order that works."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cowlab._conditions import Finding, conditions
+from cowlab._errors import Unsupported
+from cowlab._immortal import FreezeReport, ImmortalReport, freeze, walk
+
+__all__ = ["STEPS", "PrepareReport", "Step", "prepare_fork"]
+
+SCHEMA = 1
+
+STEPS = ("warm", "collect", "trim", "prehash", "immortalize", "freeze", "seal")
+"""The steps, in the order in which they are taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: whether it was taken, for how long, and what came of it.
+
+    ``reason`` says why it was not; "not asked for" is one of them. ``figures`` are
+    counts, or bytes where the name says so.
+    """
+
+    name: str
+    done: bool
+    seconds: float = 0.0
+    figures: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareReport:
+    """What one prepare_fork() call did.
+
+    ``steps`` are in the order in which they were taken. ``conditions`` are those of
+    ``cowlab.conditions()`` that held. ``immortal`` is None where nothing was made
+    immortal. ``gc_paused``: the collector is off in this process, and will be on again
+    in its children. ``seconds`` is the whole call, the warming of the caller included.
+    """
+
+    steps: tuple[Step, ...]
+    conditions: tuple[Finding, ...]
+    immortal: ImmortalReport | None
+    gc_paused: bool
+    seconds: float
+    python: str
+    schema: int = SCHEMA
+
+    def step(self, name: str) -> Step:
+        """The step of that name; ``KeyError`` where there is none."""
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(name)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line for each condition that held."""
+        return tuple(str(finding) for finding in self.conditions)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {
+            "schema": self.schema,
+            "python": self.python,
+            "seconds": self.seconds,
+            "gc_paused": self.gc_paused,
+            "steps": [
+                {
+                    "name": step.name,
+                    "done": step.done,
+                    "seconds": step.seconds,
+                    "figures": dict(step.figures),
+                    "reason": step.reason,
+                }
+                for step in self.steps
+            ],
+            "conditions": [
+                {
+                    "name": finding.name,
+                    "action": finding.action,
+                    "found": finding.found,
+                    "why": finding.why,
+                    "remedy": finding.remedy,
+                    "steps": list(finding.steps),
+                }
+                for finding in self.conditions
+            ],
+            "immortal": None if self.immortal is None else self.immortal.to_json(),
+        }
+
+
+# ---- What outlasts the call ----
+
+
+class _Forks:
+    """What the at-fork hooks do, decided by the last prepare_fork() in this process."""
+
+    __slots__ = ("collect", "enable", "freeze", "hooked", "ours", "pid", "seal")
+
+    def __init__(self) -> None:
+        self.hooked = False  # the hooks are installed
+        self.pid = 0  # of the process that prepared: a child does not go on
+        self.ours = False  # the fork under way is that process's
+        self.enable = False  # the collector was on, and we switched it off
+        self.collect = self.freeze = self.seal = False
+
+
+_forks = _Forks()
+_files: list[Any] = []  # weak references to files that were open at preparation
+
+
+def _before_fork() -> None:
+    """Freeze and seal what this process made since it prepared."""
+    _forks.ours = os.getpid() == _forks.pid
+    if not _forks.ours:
+        return
+    if _forks.collect:
+        # All else is frozen, so this looks at what is new alone; without it garbage
+        # would be frozen, and with the collector off nobody else looks.
+        gc.collect()
+    if _forks.freeze:
+        gc.freeze()
+    if _forks.seal:
+        _seal()
+
+
+def _in_child() -> None:
+    if _forks.ours and _forks.enable:
+        gc.enable()
+
+
+def _flush_files() -> None:
+    """Flush what only immortal objects hold: nobody closes it when the process ends."""
+    import io
+
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        return  # these leave by os._exit, which flushes nothing, prepared or not
+    opened = [file for ref in _files if (file := ref()) is not None]
+    opened += [found for found in gc.get_objects() if isinstance(found, io.IOBase)]
+    for file in opened:
+        try:
+            if not file.closed and file.writable():
+                file.flush()
+        except (OSError, ValueError):
+            continue  # as at the end of any process: there is nobody to tell
+
+
+def _remember(files: Iterable[Any]) -> None:
+    import weakref
+
+    known = {id(file) for ref in _files if (file := ref()) is not None}
+    standard = {
+        id(stream)
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    }
+    for file in files:
+        if id(file) not in known and id(file) not in standard:
+            _files.append(weakref.ref(file))
+
+
+def _install_hooks() -> None:
+    if _forks.hooked:
+        return
+    import atexit
+
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
+    atexit.register(_flush_files)
+    _forks.hooked = True
+
+
+# ---- The steps ----
+
+
+def _collect() -> Mapping[str, int]:
+    return {"unreachable": gc.collect()}
+
+
+def _native_step(name: str) -> Mapping[str, int]:
+    from cowlab import _native
+
+    function = getattr(_native, name, None)
+    if function is None:
+        raise Unsupported(f"this build of cowlab has no {name}")
+    return dict(function())
+
+
+def _trim() -> Mapping[str, int]:
+    return _native_step("trim_pools")
+
+
+def _seal() -> Mapping[str, int]:
+    return _native_step("seal_pools")
+
+
+def _freeze() -> Mapping[str, int]:
+    report: FreezeReport = freeze()
+    return {"frozen": report.frozen, "added": report.added}
+
+
+class _Plan:
+    """Takes the steps one by one and keeps account of them."""
+
+    def __init__(self, asked: Mapping[str, bool], findings: Iterable[Finding]) -> None:
+        self.steps: list[Step] = []
+        self.asked = asked
+        self.barred = {
+            name: f"{finding.found}: {finding.why}"
+            for finding in findings
+            if finding.action == "skip"
+            for name in finding.steps
+        }
+
+    def wants(self, name: str) -> bool:
+        return self.asked[name] and name not in self.barred
+
+    def leave(self, name: str) -> None:
+        reason = self.barred.get(name, "") if self.asked[name] else "not asked for"
+        self.steps.append(Step(name, False, reason=reason))
+
+    def enter(self, name: str, seconds: float, figures: Mapping[str, int]) -> None:
+        if self.wants(name):
+            self.steps.append(Step(name, True, seconds, figures))
+        else:
+            self.leave(name)
+
+    def take(self, name: str, action: Callable[[], Mapping[str, int]]) -> None:
+        if not self.wants(name):
+            self.leave(name)
+            return
+        start = time.perf_counter()
+        try:
+            figures = action()
+        except Unsupported as error:
+            self.steps.append(
+                Step(name, False, time.perf_counter() - start, reason=str(error))
+            )
+        else:
+            self.steps.append(Step(name, True, time.perf_counter() - start, figures))
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Between the collection and the freeze nothing may be collected or moved."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _check(strict: bool) -> tuple[Finding, ...]:
+    findings = conditions()
+    for finding in findings:
+        if finding.action == "refuse" or strict:
+            raise Unsupported(f"prepare_fork: {finding}")
+    return findings
+
+
+def prepare_fork(
+    warm: Callable[[], object] | None = None,
+    roots: Sequence[object] | None = None,
+    *,
+    keep_mortal: Iterable[type] = (),
+    collect: bool = True,
+    trim: bool = True,
+    prehash: bool = True,
+    immortalize: bool = True,
+    freeze: bool = True,
+    seal: bool = True,
+    pause_gc: bool = True,
+    strict: bool = False,
+) -> PrepareReport:
+    """Make this process ready to fork children that keep its memory shared.
+
+    Call it when all code and data are loaded, right before the first fork. In this
+    order:
+
+    1. ``warm()`` is called, which should do once what every child will do: code that
+       has run does not specialise itself again, lazy imports and caches are filled.
+    2. **collect**: a full collection, so that no garbage is kept for good.
+    3. **trim**: free memory goes back to the kernel instead of to the children.
+    4. **prehash**: hash caches are filled (see ``immortalize``).
+    5. **immortalize**: reading an object no longer writes its reference count. From
+       CPython 3.12 on; ``roots`` and ``keep_mortal`` as in ``immortalize()``.
+    6. **freeze**: the collector no longer writes to what lives now.
+    7. **seal**: what a child allocates goes to new pools, not into holes of
+       shared ones.
+
+    Each can be switched off. With ``pause_gc`` the collector is off in this process
+    from now on, and on again in each child it forks if it was on here. Before each
+    later fork of this process a hook collects, freezes and seals what was made since;
+    the hooks are installed once however often one prepares, and children do not inherit
+    the duty.
+
+    Nothing is refused but a build whose objects are laid out differently
+    (``Unsupported``); what else stands in the way is in ``report.conditions``, as a
+    warning or with the steps that were left out. ``strict`` refuses these too, before
+    anything is done. What ``warm`` raises is passed on, and nothing is prepared.
+
+    What it costs: immortal objects are never freed or finalised; the sealed holes are
+    not filled again until a block beside them is freed.
+    """
+    start = time.perf_counter()
+    findings = _check(strict)
+    kept = tuple(keep_mortal)
+    asked = {
+        "collect": collect,
+        "trim": trim,
+        "prehash": prehash,
+        "immortalize": immortalize,
+        "freeze": freeze,
+        "seal": seal,
+        "warm": warm is not None,
+    }
+    plan = _Plan(asked, findings)
+    was_on = gc.isenabled()
+
+    def warm_up() -> Mapping[str, int]:
+        if warm is not None:
+            warm()
+        return {}
+
+    plan.take("warm", warm_up)
+    with _collector_off():
+        plan.take("collect", _collect)
+        plan.take("trim", _trim)
+        # One walk for both, and for the files that nothing will close at the end.
+        report, files = walk(
+            roots,
+            kept,
+            prehash=plan.wants("prehash"),
+            immortal=plan.wants("immortalize"),
+        )
+        if roots is not None:
+            _, files = walk(None, (), prehash=False, immortal=False)
+        _remember(files)
+        del files
+        shared = plan.wants("immortalize")  # then its seconds are that step's
+        plan.enter(
+            "prehash", 0.0 if shared else report.seconds, {"hashed": report.hashed}
+        )
+        left = sum(sum(types.values()) for types in report.left.values())
+        plan.enter("immortalize", report.seconds, {"made": report.made, "left": left})
+        _install_hooks()
+        _forks.pid = os.getpid()
+        _forks.enable = pause_gc and (_forks.enable or was_on)
+        _forks.collect = collect and freeze
+        _forks.freeze = freeze
+        _forks.seal = plan.wants("seal")
+        plan.take("freeze", _freeze)
+        plan.take("seal", _seal)
+    if pause_gc:
+        gc.disable()
+    return PrepareReport(
+        tuple(plan.steps),
+        findings,
+        report if shared else None,
+        pause_gc,
+        time.perf_counter() - start,
+        sys.version.split()[0],
+    )

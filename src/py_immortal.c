@@ -1,0 +1,595 @@
+/* Make what lives immortal, and fill its hash caches: two kinds of write that
+ * a child would otherwise make to a page it shares.
+ *
+ * One walk with a stack of its own. Once an object is immortal the mark itself
+ * says that the walk has been there; only what was immortal before, or has to
+ * stay mortal, needs a set. No reference is taken and no Python code runs. */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "cl_ptrs.h"
+#include "py_layout.h"
+#include "py_module.h"
+
+/* Needs Python.h before it. */
+#include <datetime.h>
+
+/* What hashing an instance of a type would do. */
+enum hashing {
+    HASH_NEVER,  /* not hashable, or somebody's own __hash__ */
+    HASH_PURE,   /* known code, and nothing is kept */
+    HASH_KEPT,   /* known code, and the object keeps the result */
+    HASH_TUPLE,  /* as the items; kept from 3.14 */
+    HASH_MOMENT, /* kept; asks the time zone, which may be anybody's */
+};
+
+struct kind {
+    PyTypeObject *type; /* NULL: a free slot */
+    const char *reason; /* why instances were left mortal, or NULL */
+    bool stop;          /* all instances are left mortal */
+    bool collect;       /* and given back */
+    bool leaf;          /* instances refer to nothing but their type */
+    enum hashing hashing;
+    size_t made, left, hashed;
+};
+
+struct walk {
+    struct cl_ptrset seen;
+    struct cl_ptrset module_dicts; /* where only data was asked for */
+    struct cl_ptrstack todo;
+    struct cl_ptrstack collected;
+    struct kind *kinds;
+    size_t kinds_mask, kinds_used, last;
+    PyObject *stops; /* borrowed: tuple of (type, reason, collect) */
+    PyObject *zones; /* borrowed: types whose utcoffset() is C code */
+    PyTypeObject *moments[4];
+    bool immortal, prehash, data_only;
+    int err;
+};
+
+/* ---- What is known of each type ---- */
+
+static size_t
+kind_slot(const struct walk *w, const PyTypeObject *type)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)type >> 4) * 0x9e3779b97f4a7c15u;
+    size_t i = (size_t)(mixed >> 32) & w->kinds_mask;
+    while (w->kinds[i].type != NULL && w->kinds[i].type != type) {
+        i = (i + 1) & w->kinds_mask;
+    }
+    return i;
+}
+
+static struct kind *
+kinds_map(size_t n)
+{
+    void *at = mmap(NULL, n * sizeof(struct kind), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* Room for one kind more. 0 or -ENOMEM. */
+static int
+kinds_reserve(struct walk *w)
+{
+    size_t room = w->kinds == NULL ? 0 : w->kinds_mask + 1;
+    if (w->kinds_used < room / 2) {
+        return 0;
+    }
+    size_t grown = room == 0 ? 4096 : room * 2;
+    struct kind *old = w->kinds, *kinds = kinds_map(grown);
+    if (kinds == NULL) {
+        return -ENOMEM;
+    }
+    w->kinds = kinds;
+    w->kinds_mask = grown - 1;
+    for (size_t i = 0; i < room; i++) {
+        if (old[i].type != NULL) {
+            kinds[kind_slot(w, old[i].type)] = old[i];
+        }
+    }
+    if (old != NULL) {
+        munmap(old, room * sizeof *old);
+    }
+    w->last = 0;
+    return 0;
+}
+
+static enum hashing
+hashing_of(const struct walk *w, PyTypeObject *type)
+{
+    hashfunc hash = type->tp_hash;
+    if (hash == PyUnicode_Type.tp_hash || hash == PyBytes_Type.tp_hash ||
+        hash == PyFrozenSet_Type.tp_hash) {
+        return HASH_KEPT; /* a frozenset keeps its items' hashes, too */
+    }
+    if (hash == PyTuple_Type.tp_hash) {
+        return HASH_TUPLE;
+    }
+    if (hash == PyLong_Type.tp_hash || hash == PyFloat_Type.tp_hash ||
+        hash == PyComplex_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
+        hash == Py_TYPE(Py_None)->tp_hash) {
+        return HASH_PURE;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (w->moments[i] != NULL && hash == w->moments[i]->tp_hash) {
+            return HASH_MOMENT;
+        }
+    }
+    return HASH_NEVER;
+}
+
+static bool
+is_leaf(const PyTypeObject *type)
+{
+    return type == &PyUnicode_Type || type == &PyLong_Type ||
+           type == &PyFloat_Type || type == &PyBytes_Type ||
+           type == &PyBool_Type || type == &PyComplex_Type ||
+           type == Py_TYPE(Py_None);
+}
+
+static void
+kind_init(const struct walk *w, struct kind *kind, PyTypeObject *type)
+{
+    kind->type = type;
+    kind->leaf = is_leaf(type);
+    kind->hashing = hashing_of(w, type);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(w->stops); i++) {
+        PyObject *stop = PyTuple_GET_ITEM(w->stops, i);
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(stop, 0);
+        if (PyType_IsSubtype(type, base)) {
+            kind->stop = true;
+            kind->reason = PyUnicode_AsUTF8(PyTuple_GET_ITEM(stop, 1));
+            kind->collect = PyTuple_GET_ITEM(stop, 2) == Py_True;
+            return;
+        }
+    }
+    /* The JIT frees its own code when the interpreter ends, used or not. */
+    if (strcmp(type->tp_name, "uop_executor") == 0) {
+        kind->stop = true;
+        kind->reason = "executor";
+    }
+}
+
+static int visit(PyObject *op, void *arg);
+
+/* What is known of `type`; the first time, the walk visits the type itself.
+ * NULL with w->err set. Valid until the next call. */
+static struct kind *
+kind_of(struct walk *w, PyTypeObject *type)
+{
+    if (w->kinds != NULL && w->kinds[w->last].type == type) {
+        return &w->kinds[w->last];
+    }
+    if ((w->err = kinds_reserve(w)) < 0) {
+        return NULL;
+    }
+    size_t i = kind_slot(w, type);
+    if (w->kinds[i].type == NULL) {
+        kind_init(w, &w->kinds[i], type);
+        w->kinds_used++;
+        if (visit((PyObject *)type, w) != 0) {
+            return NULL;
+        }
+        i = kind_slot(w, type);
+    }
+    w->last = i;
+    return &w->kinds[i];
+}
+
+/* ---- Hash caches ---- */
+
+static bool
+is_zone(const struct walk *w, PyObject *zone)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(w->zones); i++) {
+        if ((PyObject *)Py_TYPE(zone) == PyTuple_GET_ITEM(w->zones, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether a moment's hash runs C code only. */
+static bool
+moment_is_safe(const struct walk *w, PyObject *op)
+{
+    PyTypeObject *datetime = w->moments[0], *time = w->moments[1];
+    PyObject *zone = Py_None;
+    if (PyObject_TypeCheck(op, datetime)) {
+        zone = PyDateTime_DATE_GET_TZINFO(op);
+    } else if (PyObject_TypeCheck(op, time)) {
+        zone = PyDateTime_TIME_GET_TZINFO(op);
+    }
+    return zone == Py_None || is_zone(w, zone);
+}
+
+/* Whether hash(op) runs known C code only, all the way down. */
+static bool
+hash_is_safe(struct walk *w, PyObject *op, int depth)
+{
+    struct kind *kind = kind_of(w, Py_TYPE(op));
+    if (kind == NULL || depth > 32) {
+        return false;
+    }
+    switch (kind->hashing) {
+    case HASH_NEVER:
+        return false;
+    case HASH_PURE:
+    case HASH_KEPT:
+        return true;
+    case HASH_MOMENT:
+        return moment_is_safe(w, op);
+    case HASH_TUPLE:
+        break;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op); i++) {
+        PyObject *item = PyTuple_GET_ITEM(op, i);
+        if (item == NULL || !hash_is_safe(w, item, depth + 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the object has a place for its hash, and nothing in it yet. */
+static bool
+hash_is_missing(PyObject *op, enum hashing hashing)
+{
+    switch (hashing) {
+    case HASH_NEVER:
+    case HASH_PURE:
+        return false;
+    case HASH_TUPLE:
+#if PY_VERSION_HEX >= 0x030e0000
+        return ((PyTupleObject *)op)->ob_hash == -1;
+#else
+        return false;
+#endif
+    case HASH_MOMENT:
+        return ((PyDateTime_Delta *)op)->hashcode == -1;
+    case HASH_KEPT:
+        break;
+    }
+    if (PyUnicode_Check(op)) {
+        return ((PyASCIIObject *)op)->hash == -1;
+    }
+    if (PyAnySet_Check(op)) {
+        return ((PySetObject *)op)->hash == -1;
+    }
+    _Py_COMP_DIAG_PUSH _Py_COMP_DIAG_IGNORE_DEPR_DECLS return (
+        (PyBytesObject *)op)
+            ->ob_shash == -1;
+    _Py_COMP_DIAG_POP
+}
+
+static void
+fill_hash(struct walk *w, PyObject *op, enum hashing hashing)
+{
+    if (!hash_is_missing(op, hashing) || !hash_is_safe(w, op, 0)) {
+        return;
+    }
+    if (PyObject_Hash(op) == -1) {
+        PyErr_Clear(); /* it stays without, as it would have */
+        return;
+    }
+    struct kind *kind = kind_of(w, Py_TYPE(op));
+    if (kind != NULL) {
+        kind->hashed++;
+    }
+}
+
+/* ---- The walk ---- */
+
+/* Why this one object has to stay mortal, or NULL. */
+static const char *
+reason_to_leave(struct walk *w, PyObject *op)
+{
+    if (PyWeakref_Check(op)) {
+        /* The collector moves it between lists when its referent dies, and an
+         * immortal one may be on no list. */
+        return ((PyWeakReference *)op)->wr_callback == NULL
+                   ? NULL
+                   : "weakref with a callback";
+    }
+    if (PyGen_CheckExact(op) || PyCoro_CheckExact(op) ||
+        PyAsyncGen_CheckExact(op)) {
+        return cl_generator_is_running(op) ? "running generator" : NULL;
+    }
+    if (PyTuple_Check(op)) {
+        /* tuple() resizes what it has begun, if nobody else holds it. */
+        Py_ssize_t n = PyTuple_GET_SIZE(op);
+        return n > 0 && PyTuple_GET_ITEM(op, n - 1) == NULL ? "unfinished"
+                                                            : NULL;
+    }
+    if (!w->data_only) {
+        return NULL;
+    }
+    if (PyModule_Check(op)) {
+        return "module";
+    }
+    if (PyDict_Check(op) && cl_ptrset_has(&w->module_dicts, (uintptr_t)op)) {
+        return "module's dict";
+    }
+    return NULL;
+}
+
+/* 1 the first time, 0 later, or -ENOMEM. */
+static int
+leave(struct walk *w, PyObject *op, struct kind *kind)
+{
+    int first = cl_ptrset_add(&w->seen, (uintptr_t)op);
+    if (first == 1) {
+        kind->left++;
+        if (kind->collect) {
+            int err = cl_ptrstack_push(&w->collected, (uintptr_t)op);
+            return err < 0 ? err : 1;
+        }
+    }
+    return first;
+}
+
+/* Mark one object, and put it on the stack if the walk goes on from it. 0, or
+ * w->err: a traversal stops at anything but 0. */
+static int
+visit(PyObject *op, void *arg)
+{
+    struct walk *w = arg;
+    struct kind *kind = kind_of(w, Py_TYPE(op));
+    if (kind == NULL) {
+        return w->err;
+    }
+    enum hashing hashing = kind->hashing;
+    bool leaf = kind->leaf && !kind->stop;
+    bool fresh = w->immortal && !cl_object_is_immortal(op);
+    if (leaf && !fresh && w->immortal) {
+        return 0;
+    }
+    if (kind->stop || (fresh && !leaf)) {
+        const char *reason =
+            kind->stop ? kind->reason : reason_to_leave(w, op);
+        if (reason != NULL) {
+            kind->reason = reason;
+            int first = leave(w, op, kind);
+            w->err = first < 0 ? first : 0;
+            return w->err;
+        }
+    }
+    if (fresh) {
+        cl_object_set_immortal(op);
+        kind->made++;
+    } else if (!leaf) {
+        int first = cl_ptrset_add(&w->seen, (uintptr_t)op);
+        if (first != 1) {
+            w->err = first < 0 ? first : 0;
+            return w->err;
+        }
+    }
+    if (w->prehash && hashing >= HASH_KEPT) {
+        fill_hash(w, op, hashing);
+    }
+    if (!leaf && w->err == 0) {
+        w->err = cl_ptrstack_push(&w->todo, (uintptr_t)op);
+    }
+    return w->err;
+}
+
+/* Where only data was asked for, a function leads to its module's dict. */
+static int
+note_module_dict(struct walk *w, PyObject *op)
+{
+    PyObject *dict = NULL;
+    if (PyFunction_Check(op)) {
+        dict = PyFunction_GET_GLOBALS(op);
+        PyObject *builtins = ((PyFunctionObject *)op)->func_builtins;
+        if (builtins != NULL &&
+            cl_ptrset_add(&w->module_dicts, (uintptr_t)builtins) < 0) {
+            return -ENOMEM;
+        }
+    } else if (PyModule_Check(op)) {
+        dict = PyModule_GetDict(op);
+    }
+    if (dict == NULL) {
+        return 0;
+    }
+    int err = cl_ptrset_add(&w->module_dicts, (uintptr_t)dict);
+    return err < 0 ? err : 0;
+}
+
+static int
+drain(struct walk *w)
+{
+    PyObject *op;
+    while ((op = (PyObject *)cl_ptrstack_pop(&w->todo)) != NULL) {
+        if (w->data_only && (w->err = note_module_dict(w, op)) < 0) {
+            return w->err;
+        }
+        traverseproc traverse = Py_TYPE(op)->tp_traverse;
+        if (traverse != NULL && cl_object_is_gc(op)) {
+            (void)traverse(op, visit, w);
+        }
+        if (w->err == 0) {
+            (void)cl_visit_hidden(op, visit, w);
+        }
+        if (w->err < 0) {
+            return w->err;
+        }
+    }
+    return 0;
+}
+
+static int
+walk_all(struct walk *w, const struct cl_gc_lists *lists)
+{
+    for (int i = 0; i < CL_GC_LISTS; i++) {
+        uintptr_t gc = lists->head[i];
+        PyObject *op;
+        while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
+            if (visit(op, w) != 0 || drain(w) != 0) {
+                return w->err;
+            }
+        }
+    }
+    (void)cl_visit_interpreter(visit, w);
+    return w->err < 0 ? w->err : drain(w);
+}
+
+static int
+walk_roots(struct walk *w, PyObject *roots)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *name, *module;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(modules, &at, &name, &module)) {
+        if (PyModule_Check(module) && note_module_dict(w, module) < 0) {
+            return -ENOMEM;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); i++) {
+        PyObject *root = PyTuple_GET_ITEM(roots, i);
+        if (visit(root, w) != 0 || drain(w) != 0) {
+            return w->err;
+        }
+    }
+    return 0;
+}
+
+/* ---- The result ---- */
+
+/* (kinds, collected): a list of (type, reason or None, made, left, hashed),
+ * and a list of the objects of types that are to be collected. */
+static PyObject *
+walk_result(const struct walk *w)
+{
+    PyObject *kinds = PyList_New(0), *collected = PyList_New(0);
+    PyObject *result = NULL;
+    if (kinds == NULL || collected == NULL) {
+        goto done;
+    }
+    for (size_t i = 0; w->kinds != NULL && i <= w->kinds_mask; i++) {
+        const struct kind *kind = &w->kinds[i];
+        if (kind->type == NULL ||
+            kind->made + kind->left + kind->hashed == 0) {
+            continue;
+        }
+        PyObject *row = Py_BuildValue(
+            "(Oznnn)", kind->type, kind->left ? kind->reason : NULL,
+            (Py_ssize_t)kind->made, (Py_ssize_t)kind->left,
+            (Py_ssize_t)kind->hashed);
+        int err = row == NULL ? -1 : PyList_Append(kinds, row);
+        Py_XDECREF(row);
+        if (err < 0) {
+            goto done;
+        }
+    }
+    for (size_t i = 0; i < w->collected.used; i++) {
+        if (PyList_Append(collected, (PyObject *)w->collected.items[i]) < 0) {
+            goto done;
+        }
+    }
+    result = PyTuple_Pack(2, kinds, collected);
+done:
+    Py_XDECREF(kinds);
+    Py_XDECREF(collected);
+    return result;
+}
+
+static void
+walk_release(struct walk *w)
+{
+    cl_ptrset_release(&w->seen);
+    cl_ptrset_release(&w->module_dicts);
+    cl_ptrstack_release(&w->todo);
+    cl_ptrstack_release(&w->collected);
+    if (w->kinds != NULL) {
+        munmap(w->kinds, (w->kinds_mask + 1) * sizeof *w->kinds);
+    }
+}
+
+/* 0, or -1 with TypeError. */
+static int
+check_stops(PyObject *stops)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(stops); i++) {
+        PyObject *stop = PyTuple_GET_ITEM(stops, i);
+        if (!PyTuple_Check(stop) || PyTuple_GET_SIZE(stop) != 3 ||
+            !PyType_Check(PyTuple_GET_ITEM(stop, 0)) ||
+            PyUnicode_AsUTF8(PyTuple_GET_ITEM(stop, 1)) == NULL) {
+            PyErr_SetString(PyExc_TypeError,
+                            "stops: (type, reason, collect) each");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* datetime's types, only where the program has loaded them. */
+static void
+moments_load(struct walk *w)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    if (PyDict_GetItemString(modules, "_datetime") == NULL) {
+        return;
+    }
+    PyDateTime_IMPORT;
+    if (PyDateTimeAPI == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    w->moments[0] = PyDateTimeAPI->DateTimeType;
+    w->moments[1] = PyDateTimeAPI->TimeType;
+    w->moments[2] = PyDateTimeAPI->DateType;
+    w->moments[3] = PyDateTimeAPI->DeltaType;
+}
+
+PyDoc_STRVAR(
+    immortalize_doc,
+    "immortalize(roots, stops, zones, prehash, immortal)\n"
+    "--\n\n"
+    "Walk from roots (a tuple; None: everything) and mark each object "
+    "immortal,\nfill its hash cache, or both. -> (kinds, collected)");
+
+static PyObject *
+immortalize(PyObject *module, PyObject *args)
+{
+    PyObject *roots, *result = NULL;
+    struct walk w = {0};
+    int prehash, immortal;
+    if (!PyArg_ParseTuple(args, "OO!O!pp:immortalize", &roots, &PyTuple_Type,
+                          &w.stops, &PyTuple_Type, &w.zones, &prehash,
+                          &immortal)) {
+        return NULL;
+    }
+    if (roots != Py_None && !PyTuple_Check(roots)) {
+        PyErr_SetString(PyExc_TypeError, "roots: a tuple or None");
+        return NULL;
+    }
+    struct cl_gc_lists lists;
+    if (cl_layout_require("immortalize") < 0 || check_stops(w.stops) < 0 ||
+        cl_gc_lists(&lists) < 0) {
+        return NULL;
+    }
+    if (immortal && !cl_immortal_supported()) {
+        return cl_raise_named("Unsupported",
+                              "immortalize: objects can be immortal from "
+                              "CPython 3.12 on: this is %d.%d",
+                              PY_MAJOR_VERSION, PY_MINOR_VERSION);
+    }
+    w.prehash = prehash;
+    w.immortal = immortal;
+    w.data_only = roots != Py_None;
+    moments_load(&w);
+    /* Hashing a moment allocates: no collection may run under the walk. */
+    int was_enabled = PyGC_Disable();
+    int err = w.data_only ? walk_roots(&w, roots) : walk_all(&w, &lists);
+    result = err < 0 ? PyErr_NoMemory() : walk_result(&w);
+    if (was_enabled) {
+        PyGC_Enable();
+    }
+    walk_release(&w);
+    return result;
+}
+
+PyMethodDef cl_immortal_methods[] = {
+    {"immortalize", immortalize, METH_VARARGS, immortalize_doc},
+    {NULL, NULL, 0, NULL},
+};

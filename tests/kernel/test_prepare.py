@@ -1,0 +1,310 @@
+"""prepare_fork(): each step by the pages that a real child copies.
+
+What it does lasts for the life of a process, so each test has one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+immortality = pytest.mark.skipif(
+    sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
+    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
+)
+
+
+def fresh(code: str, *, status: int = 0) -> Any:
+    """Run code in a new interpreter; what it prints last, as JSON."""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == status, run.stderr
+    return json.loads(run.stdout.splitlines()[-1]) if run.stdout.strip() else None
+
+
+HEAP = """
+import gc, json, os, sys
+import cowlab
+
+def empty():
+    pass
+
+def reads():
+    total = 0
+    for row in table:
+        for number in row:
+            total += number
+
+def both():
+    reads()
+    gc.collect()
+"""
+
+LISTS = HEAP + "table = [[i, i + 1, i + 2] for i in range(%d)]\n"
+
+HOLES = (
+    HEAP
+    + """
+table = [(i, i + 1) for i in range(200_000)]
+table = [row for i, row in enumerate(table) if i %% 3]
+
+def tuples():
+    return len([(i, i + 1) for i in range(%d)])
+"""
+)
+
+
+@immortality
+def test_reads_and_collection_copy_next_to_nothing() -> None:
+    plain, rest, busy = fresh(
+        LISTS % 200_000
+        + "plain = cowlab.measure(both).copied\n"
+        + "cowlab.prepare_fork()\n"
+        + "rest = cowlab.measure(empty).copied\n"
+        + "print(json.dumps([plain, rest, cowlab.measure(both).copied]))"
+    )
+    assert plain > 5_000
+    assert busy <= rest + 32
+
+
+@immortality
+def test_immortal_without_the_hashes_and_the_freeze_is_not_enough() -> None:
+    """Each step does its own part: the test of the test."""
+    unfrozen, frozen = fresh(
+        LISTS % 100_000
+        + "cowlab.prepare_fork(freeze=False)\n"
+        + "first = cowlab.measure(gc.collect).copied\n"
+        + "cowlab.freeze()\n"
+        + "print(json.dumps([first, cowlab.measure(gc.collect).copied]))"
+    )
+    assert unfrozen > 1_000
+    assert frozen < unfrozen / 10
+
+
+def test_hashes_are_filled_on_every_version() -> None:
+    code = (
+        HEAP
+        + "table = [b'%%d' %% i * 3 for i in range(100_000)]\n"
+        + "def hashes():\n"
+        + "    for value in table:\n"
+        + "        hash(value)\n"
+        + "if %s:\n"
+        + "    cowlab.prepare_fork(immortalize=%s)\n"
+        + "print(json.dumps(cowlab.measure(hashes).copied))\n"
+    )
+    plain = fresh(code % (False, False))
+    immortal = sys.version_info >= (3, 12)
+    prepared = fresh(code % (True, immortal))
+    assert plain > 800
+    if immortal:
+        assert prepared <= plain / 10
+    else:  # the reference counts are still written
+        assert prepared <= plain + 64
+
+
+def test_gc_is_off_in_the_parent_and_on_in_each_child() -> None:
+    assert fresh(
+        HEAP
+        + """
+import threading, multiprocessing
+cowlab.prepare_fork()
+cowlab.prepare_fork()
+here = gc.isenabled()
+def report(results):
+    results.put(gc.isenabled())
+results = multiprocessing.get_context("fork").SimpleQueue()
+child = multiprocessing.get_context("fork").Process(target=report, args=(results,))
+child.start(); child.join()
+read, write = os.pipe()
+if os.fork() == 0:
+    # Switched off here on purpose: a grandchild must not undo that.
+    first = gc.isenabled()
+    gc.disable()
+    if os.fork() == 0:
+        os.write(write, bytes([first, gc.isenabled()]))
+        os._exit(0)
+    os.wait()
+    os._exit(0)
+os.wait()
+print(json.dumps([here, results.get(), *os.read(read, 2)]))
+"""
+    ) == [False, True, 1, 0]
+
+
+def test_gc_that_was_off_stays_off() -> None:
+    assert (
+        fresh(
+            HEAP
+            + """
+gc.disable()
+cowlab.prepare_fork()
+print(json.dumps(cowlab.measure(gc.isenabled).value))
+"""
+        )
+        is False
+    )
+
+
+def test_hooks_are_installed_once_and_freeze_what_is_new() -> None:
+    hooks, before, after, child = fresh(
+        HEAP
+        + """
+installed = []
+register = os.register_at_fork
+os.register_at_fork = lambda **hooks: (installed.append(1), register(**hooks))
+for _ in range(3):
+    cowlab.prepare_fork()
+more = [[i] for i in range(1000)]
+before = gc.get_freeze_count()
+if (pid := os.fork()) == 0:
+    frozen = gc.get_freeze_count()
+    mine = [[i] for i in range(1000)]
+    if os.fork() == 0:
+        # The child prepared nothing: what it made is not frozen by its forks.
+        os._exit(gc.get_freeze_count() > frozen + 500)
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(json.dumps([len(installed), before, gc.get_freeze_count(), child]))
+"""
+    )
+    assert hooks == 1
+    assert after >= before + 1000
+    assert child == 0
+
+
+def test_preparation_in_a_child_and_forks_from_there() -> None:
+    assert fresh(
+        LISTS % 10_000
+        + """
+cowlab.prepare_fork()
+def prepare_again():
+    more = [[i] for i in range(10_000)]
+    report = cowlab.prepare_fork()
+    child = cowlab.measure(reads)
+    return report.gc_paused, gc.isenabled(), cowlab.measure(gc.isenabled).value
+print(json.dumps(cowlab.measure(prepare_again).value))
+"""
+    ) == [True, False, True]
+
+
+def test_steps_are_in_order_and_each_can_be_left_out() -> None:
+    steps = fresh(
+        HEAP
+        + """
+report = cowlab.prepare_fork(collect=False, seal=False, warm=lambda: None)
+text = json.dumps(report.to_json())
+print(json.dumps([[step.name, step.done, step.reason] for step in report.steps]))
+"""
+    )
+    assert [step[0] for step in steps] == [
+        "warm",
+        "collect",
+        "trim",
+        "prehash",
+        "immortalize",
+        "freeze",
+        "seal",
+    ]
+    by_name = {name: (done, reason) for name, done, reason in steps}
+    assert by_name["warm"] == (True, "")
+    assert by_name["collect"] == (False, "not asked for")
+    assert by_name["seal"] == (False, "not asked for")
+    assert by_name["freeze"] == (True, "")
+
+
+def test_strict_refuses_before_anything_is_done() -> None:
+    message, warmed, frozen = fresh(
+        HEAP
+        + """
+import tracemalloc
+tracemalloc.start()
+warmed = []
+try:
+    cowlab.prepare_fork(warm=lambda: warmed.append(1), strict=True)
+except cowlab.Unsupported as error:
+    message = str(error)
+print(json.dumps([message, warmed, gc.get_freeze_count()]))
+"""
+    )
+    assert "tracemalloc" in message or "no-immortality" in message
+    assert warmed == []
+    assert frozen < 1000
+
+
+def test_what_warm_raises_is_passed_on() -> None:
+    assert fresh(
+        HEAP
+        + """
+def warm():
+    raise LookupError("cold")
+try:
+    cowlab.prepare_fork(warm)
+except LookupError as error:
+    print(json.dumps([str(error), gc.isenabled()]))
+"""
+    ) == ["cold", True]
+
+
+def test_files_that_immortals_hold_are_flushed_at_exit(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    fresh(
+        HEAP
+        + f"""
+class Log:
+    def __init__(self, path):
+        self.file = open(path, "w")
+log = Log({str(old)!r})
+log.file.write("before, ")
+cowlab.prepare_fork()
+log.file.write("after")
+log.more = open({str(new)!r}, "w")
+log.more.write("made later")
+"""
+    )
+    assert old.read_text() == "before, after"
+    assert new.read_text() == "made later"
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_exit_codes_and_streams(status: int) -> None:
+    assert (
+        fresh(
+            HEAP
+            + f"""
+import atexit, threading
+class Noisy:
+    def __del__(self):
+        pass
+noisy = Noisy()
+noisy.self = noisy
+def waiting():
+    try:
+        yield
+    finally:
+        pass
+generator = waiting()
+next(generator)
+cowlab.prepare_fork()
+atexit.register(lambda: print(json.dumps("last words")))
+threading.Thread(target=empty).start()
+sys.exit({status})
+""",
+            status=status,
+        )
+        == "last words"
+    )
