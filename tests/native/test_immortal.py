@@ -184,7 +184,10 @@ def test_a_tuple_that_is_being_filled_can_still_be_resized() -> None:
     def items():
         for number in range(100):
             if number == 50:
-                assert immortalize(unfinished()).left == {"unfinished": {"tuple": 1}}
+                # From 3.14 on, tuple() shows nothing before it is whole.
+                seen = len(unfinished())
+                left = immortalize(unfinished()).left
+                assert left == ({"unfinished": {"tuple": seen}} if seen else {})
             yield first
 
     first = Plain()
