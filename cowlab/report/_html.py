@@ -19,7 +19,7 @@ def page(results: Sequence[Result]) -> str:
     """A table, its conditions and its verdicts, as one <div>."""
     first = results[0]
     parts = [f"<b>{escape(first.title or first.experiment)}</b>"]
-    parts += [f"<br><small>{escape(facts(result))}</small>" for result in results]
+    parts.append(f"<br><small>{escape(facts(results))}</small>")
     parts.append(_table(results))
     if len(results) == 1:
         parts.append(f"<small>{escape(spread(first))}</small>")

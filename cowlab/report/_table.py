@@ -92,11 +92,12 @@ def _by_version(results: Sequence[Result], columns: Sequence[Column]) -> Table:
     return Table(headings, tuple(rows), labels=2)
 
 
-def facts(result: Result) -> str:
+def facts(results: Sequence[Result]) -> str:
     """One line: what it was measured on."""
-    env = result.environment
+    env = results[0].environment
+    versions = [str(result.environment.get("python", "?")) for result in results]
     parts = [
-        f"{env.get('implementation', 'Python')} {env.get('python', '?')}",
+        f"{env.get('implementation', 'Python')} {', '.join(versions)}",
         str(env.get("kernel", "")),
         str(env.get("machine", "")),
     ]
@@ -108,7 +109,7 @@ def facts(result: Result) -> str:
         parts.append(str(env["allocator"]))
     if env.get("memory"):
         parts.append(f"{env['memory'] / (1 << 30):.1f} GiB of memory")
-    return ", ".join(part for part in parts if part)
+    return "; ".join(part for part in parts if part)
 
 
 def spread(result: Result) -> str:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cowlab._result import Result
+from cowlab._result import Answer, Result
 from cowlab.report._console import print_indented
 from cowlab.report._table import facts, spread, table_of
 
@@ -34,8 +34,7 @@ def render(results: Sequence[Result], console: Console) -> None:
     """Print the table, what went wrong, and the claims."""
     first = results[0]
     console.print(Text(first.title or first.experiment, style="bold"))
-    for result in results:
-        console.print(Text(facts(result), style="dim"))
+    console.print(Text(facts(results), style="dim"))
     settings = ", ".join(f"{k}={v}" for k, v in first.parameters.items())
     if settings:
         console.print(Text(settings, style="dim"))
@@ -47,8 +46,7 @@ def render(results: Sequence[Result], console: Console) -> None:
         console.print(Text("Interrupted: only what was finished is shown.", "yellow"))
     for result in results:
         _print_trouble(result, console, several=len(results) > 1)
-    for result in results:
-        _print_claims(result, console, several=len(results) > 1)
+    _print_claims(results, console)
 
 
 def _print_table(results: Sequence[Result], console: Console) -> None:
@@ -92,14 +90,27 @@ def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
         console.print(Text(text, style="yellow"))
 
 
-def _print_claims(result: Result, console: Console, *, several: bool) -> None:
-    where = f" on {result.environment.get('python')}" if several else ""
-    for claim in result.claims:
-        line = Text(f"{claim.id}{where} ", style="bold")
-        line.append(claim.verdict, style=STYLES.get(claim.verdict, ""))
-        if claim.text and not several:
-            line.append(f"  {claim.origin}: {claim.text}", style="dim")
-        print_indented(console, line, 4)
-        print_indented(console, Text(f"    {claim.why}"), 4)
-    for note in result.notes:
-        print_indented(console, Text(f"note: {note}"), 4)
+def _print_claims(results: Sequence[Result], console: Console) -> None:
+    """Each claim once, and what each interpreter says to it."""
+    for at, claim in enumerate(results[0].claims):
+        head = Text(claim.id, style="bold")
+        if len(results) == 1:
+            head.append_text(_verdict(claim))
+        if claim.text:
+            head.append(f"  {claim.origin}: {claim.text}", style="dim")
+        print_indented(console, head, 4)
+        for result in results:
+            answer = result.claims[at]
+            line = Text("    ")
+            if len(results) > 1:
+                line.append(str(result.environment.get("python")), style="bold")
+                line.append_text(_verdict(answer)).append(": ")
+            print_indented(console, line.append(answer.why), 4)
+    for result in results:
+        where = f" on {result.environment.get('python')}" if len(results) > 1 else ""
+        for note in result.notes:
+            print_indented(console, Text(f"note{where}: {note}"), 4)
+
+
+def _verdict(answer: Answer) -> Text:
+    return Text(" ").append(answer.verdict, style=STYLES.get(answer.verdict, ""))
