@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from cowlab._errors import CowlabError
 from cowlab._experiment import Column
@@ -157,12 +157,12 @@ class Result:
             return cls(
                 experiment=_text(data["experiment"]),
                 title=_text(data.get("title", "")),
-                columns=tuple(Column(**c) for c in data.get("columns", ())),
+                columns=tuple(_column(c) for c in data.get("columns", ())),
                 parameters=dict(data.get("parameters", {})),
-                environment=dict(data["environment"]),
+                environment=_environment(data["environment"]),
                 samples=tuple(_sample(sample) for sample in data["samples"]),
-                failures=tuple(Failure(**f) for f in data.get("failures", ())),
-                claims=tuple(Answer(**claim) for claim in data["claims"]),
+                failures=tuple(_failure(f) for f in data.get("failures", ())),
+                claims=tuple(_answer(claim) for claim in data["claims"]),
                 notes=tuple(_text(note) for note in data.get("notes", ())),
                 interrupted=bool(data.get("interrupted", False)),
             )
@@ -244,14 +244,49 @@ def _text(value: object) -> str:
     return value
 
 
-def _sample(data: Mapping[str, Any]) -> Sample:
-    metrics = dict(data["metrics"])
-    for name, value in metrics.items():
+def _numbers(data: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in data.items():
         if value is not None and not isinstance(value, (int, float)):
-            raise TypeError(f"{name} of {data['arm']} is {value!r}, no number")
+            raise TypeError(f"{name} is {value!r}, no number")
+    return dict(data)
+
+
+def _column(data: Mapping[str, Any]) -> Column:
+    published = _numbers(data.get("published", {}))
+    return Column(
+        metric=_text(data["metric"]),
+        title=_text(data["title"]),
+        unit=cast(Any, _text(data.get("unit", ""))),
+        published={arm: v for arm, v in published.items() if v is not None},
+        about=_text(data.get("about", "")),
+    )
+
+
+def _environment(data: Mapping[str, Any]) -> dict[str, Any]:
+    _numbers({name: data.get(name) for name in ("page_size", "memory")})
+    return dict(data)
+
+
+def _failure(data: Mapping[str, Any]) -> Failure:
+    kind = _text(data["kind"])
+    return Failure(
+        arm=_text(data["arm"]),
+        kind=cast(Any, kind),
+        why=_text(data["why"]),
+        repetition=int(data.get("repetition", 0)),
+    )
+
+
+def _answer(data: Mapping[str, Any]) -> Answer:
+    fields = ("id", "verdict", "why")
+    extra = (_text(data.get(name, "")) for name in ("origin", "text"))
+    return Answer(*(_text(data[name]) for name in fields), *extra)
+
+
+def _sample(data: Mapping[str, Any]) -> Sample:
     return Sample(
         arm=_text(data["arm"]),
-        metrics=metrics,
+        metrics=_numbers(data["metrics"]),
         repetition=int(data.get("repetition", 0)),
         seconds=float(data.get("seconds", 0.0)),
         warnings=tuple(_text(warning) for warning in data.get("warnings", ())),
@@ -285,6 +320,8 @@ def load_file(path: str | os.PathLike[str]) -> Result | Comparison:
         _check(data)
         if "results" not in data:
             return Result.from_json(data)
+        if not isinstance(data["results"], list):
+            raise CowlabError("its list of results is damaged")
         parts = tuple(Result.from_json(part) for part in data["results"])
         if not parts:
             raise CowlabError("it has no results in it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -84,15 +83,23 @@ def _parse(settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _check_writable(file: str) -> None:
-    """Better before the long run than after it."""
+    """Better before the long run than after it; and by doing it, since root may all."""
+    import tempfile
+
     path = Path(file)
+    if not file:
+        raise UsageError("an empty text is no name of a file to write")
     if path.is_dir():
         raise UsageError(f"{file} is a directory, and should be a file to write")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {file}: there is no directory {path.parent}")
-    special = path.exists() and not path.is_file()
-    if not os.access(path if special else path.parent, os.W_OK):
-        raise UsageError(f"cannot write {file}: {path.parent} is not writable")
+    if path.exists() and not path.is_file():  # such as /dev/stdout or a named pipe
+        return
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
 
 
 def _deliver(

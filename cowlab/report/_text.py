@@ -92,15 +92,15 @@ def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
 
 def _print_claims(results: Sequence[Result], console: Console) -> None:
     """Each claim once, and what each interpreter says to it."""
-    for at, claim in enumerate(results[0].claims):
+    for claim in results[0].claims:
         head = Text(claim.id, style="bold")
         if len(results) == 1:
             head.append_text(_verdict(claim))
         if claim.text:
             head.append(f"  {claim.origin}: {claim.text}", style="dim")
         print_indented(console, head, 4)
-        for result in results:
-            answer = result.claims[at]
+        pairs = [(r, a) for r in results for a in r.claims if a.id == claim.id]
+        for result, answer in pairs:
             line = Text("    ")
             if len(results) > 1:
                 line.append(str(result.environment.get("python")), style="bold")

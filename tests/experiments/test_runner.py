@@ -1,0 +1,184 @@
+"""The runner, with real interpreters."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cowlab._errors import UsageError
+from cowlab._experiment import load, source
+from cowlab._interpreter import Interpreter
+from cowlab._runner import run
+
+TOY = str(Path(__file__).with_name("toy.py"))
+
+
+def test_every_sample_has_an_interpreter_of_its_own():
+    result = run(TOY, arms=["good", "other"])
+    pids = [sample.metrics["pid"] for sample in result.samples]
+    assert len(set(pids)) == 4
+    assert os.getpid() not in pids
+    assert [claim.verdict for claim in result.claims] == [
+        "reproduced",
+        "unanswered",
+        "unanswered",
+    ]
+    assert "10 rows" in result.claims[0].why
+    assert not result.failed
+
+
+def test_arms_alternate(tmp_path):
+    log = tmp_path / "log"
+    arms = ["good", "other", "dev"]
+    run(TOY, arms=arms, repeat=3, parameters={"log": log})
+    assert log.read_text().split() == [*arms, *arms[::-1], *arms]
+
+
+def test_an_arm_is_not_measured_with_the_users_settings(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.setenv("PYTHONSTARTUP", "/nowhere")
+    monkeypatch.setenv("PYTHONDEVMODE", "1")
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    result = run(TOY, arms=["good", "other", "dev"], repeat=1)
+    for arm, malloc, dev in (("good", 0, 0), ("other", 1, 0), ("dev", 0, 1)):
+        assert result.median(arm, "leaked") == 0
+        assert result.median(arm, "kept") == 1
+        assert result.median(arm, "numpy") == 0
+        assert result.median(arm, "malloc") == malloc
+        assert result.median(arm, "traced") == dev
+
+
+def test_modules_of_the_current_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('wrong json')")
+    (tmp_path / "cowlab.py").write_text("raise SystemExit('wrong cowlab')")
+    monkeypatch.chdir(tmp_path)
+    assert not run(TOY, arms=["good"], repeat=1).failed
+
+
+@pytest.mark.parametrize(
+    ("arm", "kind", "why"),
+    [
+        ("crash", "crashed", "killed by SIGABRT\n    these are my last words"),
+        ("exit", "crashed", "status 7"),
+        ("closed", "crashed", "Bad file descriptor"),
+        ("raise", "raised", "KeyError: 'no such row'\n    Traceback"),
+        ("text", "raised", "rows is no number"),
+        ("unsupported", "unsupported", "install it"),
+    ],
+)
+def test_an_arm_that_fails_is_told_and_the_others_go_on(arm, kind, why):
+    result = run(TOY, arms=[arm, "good"])
+    assert [failure.kind for failure in result.failures] == [kind]
+    assert why in result.failures[0].why
+    assert len(result.values("good", "rows")) == 2
+    assert result.failed == (kind != "unsupported")
+
+
+def test_an_arm_that_runs_past_its_time_is_killed():
+    result = run(TOY, arms=["sleep"], timeout=1)
+    assert [failure.kind for failure in result.failures] == ["timeout"]
+    assert "1 s" in result.failures[0].why
+
+
+def session(leader):
+    """The stat lines of the processes of a session that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] not in "ZX":
+            found.append(fields)
+    return found
+
+
+@pytest.mark.parametrize("arm", ["child", "twice", "noise"])
+def test_what_an_arm_leaves_behind_does_not_matter(arm):
+    result = run(TOY, arms=[arm], repeat=1)
+    assert not result.failures
+    assert result.median(arm, "rows") == 10
+    deadline = time.monotonic() + 60
+    while alive := session(result.samples[0].metrics["pid"]):
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.01)
+
+
+def test_warnings_of_an_arm_are_kept_with_its_sample():
+    result = run(TOY, arms=["good"], repeat=1, parameters={"how": "careful"})
+    assert result.samples[0].warnings == ("read careful",)
+
+
+def test_progress_is_told():
+    told = []
+    run(TOY, arms=["good"], repeat=2, progress=lambda *step: told.append(step))
+    assert told == [(0, 2, "good"), (1, 2, "good")]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"repeat": 0}, {"timeout": 0}, {"arms": ["goood"]}, {"parameters": {"x": 1}}],
+)
+def test_wrong_usage_is_told_before_anything_runs(wrong):
+    with pytest.raises(UsageError):
+        run(TOY, **wrong)
+
+
+def test_an_experiment_object_is_found_again_by_its_source():
+    toy = load(TOY)
+    assert source(toy) == TOY
+    assert source(load("refcount-privatisation")) == "refcount-privatisation"
+    assert run(toy, arms=["good"], repeat=1).experiment == "toy"
+
+
+def test_nothing_leaks():
+    place = Interpreter.current()
+    place.environment()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        place.environment()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_the_environment_names_no_host_user_or_path():
+    found = Interpreter.current().environment()
+    assert {
+        "python",
+        "build",
+        "kernel",
+        "page_size",
+        "thp",
+        "allocator",
+    } <= found.keys()
+    assert {"memory", "cgroup"} <= found.keys()
+    text = str(list(found.values()))
+    assert os.uname().nodename not in text or len(os.uname().nodename) < 4
+    assert "/" not in text.replace(os.uname().release, "")
+
+
+def test_ctrl_c_keeps_what_was_finished(tmp_path):
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    log = tmp_path / "log"
+    saved = tmp_path / "result.json"
+    command = [sys.executable, "-m", "cowlab", "run", TOY, "--repeat", "1"]
+    command += ["--arm", "good", "--arm", "sleep", "--set", f"log={log}"]
+    process = subprocess.Popen(
+        [*command, "--json", str(saved)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not (log.exists() and "sleep" in log.read_text()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Interrupted" in out
+    assert b"good" in out
+    assert b"Traceback" not in err
+    assert '"interrupted": true' in saved.read_text()

@@ -1,0 +1,206 @@
+"""The command line, as someone new to it may use it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("rich")
+
+TOY = str(Path(__file__).parent.parent / "experiments" / "toy.py")
+
+
+def cowlab(*args, **kwargs):
+    """Run it as a user would; the environment changes by ``env``, None takes away."""
+    changes = kwargs.pop("env", {})
+    env = {**os.environ, **changes}
+    env = {name: value for name, value in env.items() if value is not None}
+    root = (
+        Path(sys.modules["cowlab"].__file__).parent.parent if "cwd" in kwargs else None
+    )
+    if root is not None:
+        env["PYTHONPATH"] = str(root)
+    return subprocess.run(
+        [sys.executable, "-m", "cowlab", *map(str, args)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=env,
+        timeout=120,
+        check=False,
+        **kwargs,
+    )
+
+
+def run_toy(*args, **kwargs):
+    return cowlab("run", TOY, "--arm", "good", "--repeat", 1, *args, **kwargs)
+
+
+def test_help_loads_no_command():
+    code = (
+        "import sys, cowlab.cli\n"
+        "try: cowlab.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'rich', 'numpy', 'cowlab._runner', 'cowlab._native', 'dataclasses'}\n"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Commands:" in done.stdout
+
+
+def test_every_command_loads_and_has_help(capsys):
+    from cowlab.cli import COMMANDS, main
+
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as left:
+            main([name, "--help"])
+        assert not left.value.code
+        assert f"cowlab {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["lst"], "Did you mean 'list'?"),
+        (["zzz"], "There are: "),
+        (["--nope"], "No such option"),
+        (["run"], "Missing argument"),
+        (["run", "refcount"], "Did you mean 'refcount-privatisation'?"),
+        (["run", "nowhere.py"], "no experiment file"),
+        (["run", __file__], "has no EXPERIMENT"),
+        (["run", TOY, "--arm", "god"], "Did you mean 'good'?"),
+        (["run", TOY, "--set", "row=1"], "Did you mean 'rows'?"),
+        (["run", TOY, "--set", "rows"], "KEY=VALUE"),
+        (["run", TOY, "--set", "rows=x"], "'x' is no number"),
+        (["run", TOY, "--set", "how=odd"], "none of plain, careful"),
+        (["run", TOY, "--repeat", "0"], "at least 1"),
+        (["run", TOY, "--repeat", "x"], "not a valid integer"),
+        (["run", TOY, "--timeout", "-1"], "above 0"),
+        (["run", TOY, "--json", "/nowhere/x"], "no directory /nowhere"),
+        (["run", TOY, "--json", "/proc"], "is a directory"),
+        (["run", TOY, "--json", ""], "is no name of a file"),
+        (["run", TOY, "--json", "-", "--csv", "-"], "cannot both"),
+        (["run", TOY, "--python", "/nowhere"], "no such interpreter"),
+        (["show", "/nowhere"], "does not exist"),
+        (["list", "zzz"], "There are:"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_2(args, says, capsys):
+    from cowlab.cli import main
+
+    with pytest.raises(SystemExit) as left:
+        main(args)
+    out, err = capsys.readouterr()
+    assert left.value.code == 2
+    assert says in err
+    assert out == ""
+
+
+def test_wrong_usage_of_the_program_itself():
+    done = cowlab("lst")
+    assert done.returncode == 2
+    assert "Did you mean 'list'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_list_has_every_experiment_whole_when_piped():
+    from cowlab._experiment import load, names
+
+    done = cowlab("list", env={"COLUMNS": None})
+    assert done.returncode == 0
+    for name in names():
+        assert name in done.stdout
+        assert load(name).title in done.stdout
+        assert cowlab("list", name).returncode == 0
+
+
+def test_a_run_prints_its_table_and_its_claims():
+    done = run_toy("--set", "rows=2_000")
+    assert done.returncode == 0, done.stderr
+    assert "2,000" in done.stdout
+    assert "A0 reproduced" in done.stdout
+    assert done.stderr == "", "progress is for terminals"
+
+
+def test_show_prints_what_run_printed(tmp_path):
+    saved = tmp_path / "result.json"
+    done = run_toy("--json", saved, "--csv", tmp_path / "result.csv")
+    assert json.loads(saved.read_text())["experiment"] == "toy"
+    assert (tmp_path / "result.csv").read_text().startswith("experiment,python,arm")
+    shown = cowlab("show", saved)
+    assert shown.returncode == 0
+    assert shown.stdout == done.stdout
+
+
+def test_json_on_stdout_is_json_alone():
+    data = json.loads(run_toy("--json", "-").stdout)
+    assert data["samples"][0]["metrics"]["rows"] == 10
+
+
+def test_a_failed_arm_is_shown_and_exit_1():
+    done = cowlab("run", TOY, "--arm", "crash", "--arm", "good", "--repeat", 1)
+    assert done.returncode == 1
+    assert "these are my last words" in done.stdout
+    assert "A0 reproduced" in done.stdout
+
+
+def test_show_of_what_is_no_result_is_one_sentence_and_exit_1(tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text('{"schema": 99, "experiment": "x"}')
+    done = cowlab("show", file)
+    assert done.returncode == 1
+    assert "newer cowlab" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_leaves_is_no_error():
+    command = f"{sys.executable} -m cowlab list refcount-privatisation | true"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"NO_COLOR": "1", "TERM": "dumb"},
+        {"COLUMNS": "60"},
+        {"COLUMNS": "5"},
+        {"COLUMNS": "wide"},
+        {"HOME": None},
+        {"HOME": "/nowhere", "XDG_CACHE_HOME": None},
+        {"PATH": "/nowhere"},
+    ],
+)
+def test_it_works_in_a_poor_environment(env):
+    for args in (["list"], ["list", "refcount-privatisation"]):
+        done = cowlab(*args, env=env)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        if env.get("COLUMNS") == "60":
+            assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_a_run_works_in_a_poor_environment():
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HOME": None}
+    done = run_toy(env={**env, "PATH": "/nowhere", "COLUMNS": "5"})
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_works_where_nothing_can_be_written(tmp_path):
+    tmp_path.chmod(0o555)
+    assert run_toy(cwd=tmp_path).returncode == 0
+    assert run_toy(cwd="/proc/self").returncode == 0
+    done = run_toy("--json", "/proc/self/x")
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
