@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_result import a_result
+from made_result import a_result
 
 from cowlab._errors import Unsupported, UsageError
 from cowlab._result import Comparison, Failure, Sample
