@@ -1,0 +1,175 @@
+/* The floors: the same work by bare system calls. Times are in seconds; a
+ * negative one is -errno. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENTRIES 131072 /* of the page map in one read: 1 MiB */
+
+static double
+clock_seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static double
+now(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+/* Seconds of this thread's CPU for one open, read to the end, and close of
+ * /proc/PID/NAME. */
+double
+floor_read_file(int pid, const char *name, int loops)
+{
+    char path[64], text[4096];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    double start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 0; i < loops; i++) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) {
+            return -errno;
+        }
+        while (read(fd, text, sizeof text) > 0) {
+        }
+        close(fd);
+    }
+    return (clock_seconds(CLOCK_THREAD_CPUTIME_ID) - start) / loops;
+}
+
+/* Read the entries of [start, end) through fd. 0 or -1. */
+static int
+sweep(int fd, uint64_t start, uint64_t end, uint64_t *entries)
+{
+    uint64_t page_size = (uint64_t)sysconf(_SC_PAGESIZE);
+    for (uint64_t page = start / page_size; page < end / page_size;) {
+        uint64_t n = end / page_size - page;
+        n = n < ENTRIES ? n : ENTRIES;
+        ssize_t got = pread(fd, entries, n * 8, (off_t)(page * 8));
+        if (got <= 0) {
+            return -1;
+        }
+        page += (uint64_t)got / 8;
+    }
+    return 0;
+}
+
+/* Seconds for one reading of the page map of all private mappings of PID. */
+double
+floor_page_map(int pid)
+{
+    char path[64], line[8192], perms[8];
+    uint64_t start, end;
+    double seconds = -ENOMEM;
+    uint64_t *entries =
+        mmap(NULL, ENTRIES * 8, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (entries == MAP_FAILED) {
+        return seconds;
+    }
+    double began = now();
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (maps == NULL || fd < 0) {
+        seconds = -errno;
+        goto out;
+    }
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, perms) == 3 &&
+            perms[3] == 'p' && start < UINT64_C(1) << 63) {
+            sweep(fd, start, end, entries);
+        }
+    }
+    seconds = now() - began;
+
+out:
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    munmap(entries, ENTRIES * 8);
+    return seconds;
+}
+
+/* Seconds for two forks of this process, of which one child is the other's
+ * witness, `maps` readings of the page map and `rollups` of smaps_rollup of
+ * the first, and the end of both. */
+double
+floor_measure(int maps, int rollups)
+{
+    double start = now();
+    pid_t kids[2];
+    for (int i = 0; i < 2; i++) {
+        kids[i] = fork();
+        if (kids[i] == 0) {
+            for (;;) {
+                pause();
+            }
+        }
+        if (kids[i] < 0) {
+            return -errno;
+        }
+    }
+    double err = 0;
+    for (int i = 0; i < maps && err >= 0; i++) {
+        err = floor_page_map(kids[0]);
+    }
+    for (int i = 0; i < rollups && err >= 0; i++) {
+        err = floor_read_file(kids[0], "smaps_rollup", 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        kill(kids[i], SIGKILL);
+        waitpid(kids[i], NULL, 0);
+    }
+    return err < 0 ? err : now() - start;
+}
+
+/* Seconds for a write that copies a page: a child writes `pages` inherited
+ * pages, once each. */
+double
+floor_copy_page(long pages)
+{
+    long size = sysconf(_SC_PAGESIZE);
+    size_t length = (size_t)(pages * size);
+    double *seconds = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile char *range = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (seconds == MAP_FAILED || range == MAP_FAILED) {
+        return -ENOMEM;
+    }
+    madvise((void *)range, length, MADV_NOHUGEPAGE);
+    memset((void *)range, 1, length);
+    pid_t pid = fork();
+    if (pid == 0) {
+        double start = now();
+        for (long i = 0; i < pages; i++) {
+            range[i * size] = 2;
+        }
+        *seconds = (now() - start) / (double)pages;
+        _exit(0);
+    }
+    double result = pid < 0 ? -errno : 0;
+    if (pid > 0) {
+        waitpid(pid, NULL, 0);
+        result = *seconds;
+    }
+    munmap((void *)range, length);
+    munmap(seconds, (size_t)size);
+    return result;
+}
