@@ -58,7 +58,7 @@ coverage: $(VENV)/.made  ## lines that the tests reach, of Python and of C
 	@tools/coverage $(PY) $(ARGS)
 
 bench: build  ## the benchmark suite: each budget as a ratio
-	@$(PY) -P -m cowlab bench $(ARGS)
+	@$(PY) bench $(ARGS)
 
 clean:  ## remove what was built; .venv too
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \

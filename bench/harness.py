@@ -30,7 +30,7 @@ class Size:
     objects: int
 
 
-FULL = Size(rounds=11, loops=200, memory=1 << 30, objects=1_000_000)
+FULL = Size(rounds=31, loops=50, memory=1 << 30, objects=1_000_000)
 QUICK = Size(rounds=2, loops=2, memory=4 << 20, objects=2_000)
 
 
@@ -122,7 +122,7 @@ class Measured:
 
 def run(row: Row, size: Size) -> Measured:
     """Measure a row: each round asks every contender, each time in another order."""
-    rounds = max(2, size.rounds // 2) if row.heavy else size.rounds
+    rounds = max(2, size.rounds // 5) if row.heavy else size.rounds
     try:
         with row.prepare(size) as contenders:
             names = list(contenders)

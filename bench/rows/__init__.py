@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from harness import Row
 
-from rows import accounting, importing, readings
+from rows import accounting, importing, preparing, readings
 
 __all__ = ["ROWS"]
 
-ROWS: tuple[Row, ...] = (*importing.ROWS, *readings.ROWS, *accounting.ROWS)
+ROWS: tuple[Row, ...] = (
+    *importing.ROWS,
+    *readings.ROWS,
+    *accounting.ROWS,
+    *preparing.ROWS,
+)
