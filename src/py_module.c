@@ -8,6 +8,7 @@ static PyMethodDef *const parts[] = {
     cl_host_methods,
     cl_recorder_methods,
     cl_immortal_methods,
+    cl_where_methods,
 };
 
 static int
