@@ -11,7 +11,7 @@ SECONDS ?= 60
 VENV := .venv
 PY := $(VENV)/bin/python
 
-C_FILES := $(sort $(wildcard src/*.c src/*.h tests/c/*.c tests/c/*.h tests/c/fuzz/*.c))
+C_FILES := $(wildcard src/*.[ch] tests/c/*.[ch] tests/c/fuzz/*.[ch])
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(wildcard src/*.[ch]) \
     $(sort $(shell find cowlab experiments -name '*.py*' -not -name '*.py[cod]'))
 
@@ -19,7 +19,7 @@ SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(wildcard src/*.[ch]) 
     dist clean FORCE
 
 help:  ## this text
-	@echo "make TARGET [PYTHON=python3.13] [ARGS='more arguments']"
+	@echo "make TARGET [PYTHON=python3.13] [ARGS='further arguments']"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' \
 	    $(firstword $(MAKEFILE_LIST))
 
@@ -38,16 +38,10 @@ test-c: build  ## only the C parts, as plain programs under sanitizers
 	@$(PY) -P -m pytest tests/c $(ARGS)
 
 fuzz: $(VENV)/.made  ## feed the C parsers random input for SECONDS=60
-	@$(PY) tools/fuzz --seconds $(SECONDS) $(ARGS)
+	@$(PY) tools/fuzz.py --seconds $(SECONDS) $(ARGS)
 
-lint: $(VENV)/.lint build  ## style, types, warnings, layers, what a release holds
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
-	$(PY) tools/check_layers
-	@tools/check-warnings $(PY)
-	@tools/check-release $(PY)
+lint: $(VENV)/.lint  ## style, types, warnings, layers, what a release holds
+	@tools/lint $(PY)
 
 format: $(VENV)/.lint  ## let ruff and clang-format do it
 	$(VENV)/bin/ruff check --fix .
@@ -68,7 +62,7 @@ clean:  ## remove what was built; .venv too
 
 # --- stamps: each is written when all before it went well --------------------
 
-$(VENV)/.made: pyproject.toml tools/setup tools/requirements $(if $(PYTHON),FORCE)
+$(VENV)/.made: pyproject.toml tools/setup tools/requirements.py $(if $(PYTHON),FORCE)
 	@tools/setup $(PYTHON)
 
 # Changes when a source comes or goes.
@@ -81,7 +75,7 @@ $(VENV)/.built: $(VENV)/.made $(VENV)/.sources $(SOURCES)
 	@mv $@.new $@
 
 $(VENV)/.lint: $(VENV)/.made
-	@$(PY) tools/requirements lint | \
+	@$(PY) tools/requirements.py lint | \
 	    xargs -d '\n' $(PY) -m pip install -q --disable-pip-version-check
 	@touch $@
 

@@ -55,7 +55,7 @@ class Unreadable(ReadingError):
 
 
 class KernelThread(Unreadable):
-    """A thread of the kernel's own: it has no memory, which is not 0 bytes."""
+    """A thread of the kernel's own: it has no memory to read, which is not 0 bytes."""
 
 
 class Truncated(ReadingError):

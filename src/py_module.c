@@ -1,6 +1,8 @@
 /* cowlab._native: the module object. */
 #include "py_module.h"
 
+/* One a line, so that adding one changes one line. */
+/* clang-format off */
 static PyMethodDef *const parts[] = {
     cl_readings_methods,
     cl_pagemap_methods,
@@ -8,8 +10,8 @@ static PyMethodDef *const parts[] = {
     cl_host_methods,
     cl_recorder_methods,
     cl_immortal_methods,
-    cl_where_methods,
 };
+/* clang-format on */
 
 static int
 exec_module(PyObject *module)

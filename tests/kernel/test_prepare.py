@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-import cowlab
-
-ROOT = Path(cowlab.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 immortality = pytest.mark.skipif(
     sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Print what pyproject.toml requires, one a line.
 
-usage: tools/requirements {build,run,EXTRA}...
+usage: tools/requirements.py {build,run,EXTRA}...
 """
 
 import sys
@@ -17,5 +16,5 @@ groups = {
 }
 for name in sys.argv[1:]:
     if name not in groups:
-        sys.exit(f"tools/requirements: no {name!r}; there are: {', '.join(groups)}")
+        sys.exit(f"tools/requirements.py: no {name!r}; there are: {', '.join(groups)}")
     print(*groups[name], sep="\n")
