@@ -86,8 +86,9 @@ class Interpreter:
         except (ArmDied, ArmTimeout) as error:
             if "cowlab._native" in str(error):
                 raise Unsupported(
-                    f"{self.python} cannot load cowlab's C core: it is not built for"
-                    " it, or this is not Linux. Install cowlab again with that Python."
+                    f"{self.python} cannot load cowlab's C core:"
+                    f" {str(error).splitlines()[-1].strip()}."
+                    " Install cowlab again with that Python, on Linux."
                 ) from None
             raise Unsupported(f"{self.python} does not run arms: {error}") from None
         found: dict[str, Any] = answer["environment"]

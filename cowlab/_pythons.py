@@ -11,7 +11,9 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,7 @@ BUILD_SECONDS = 600.0
 # In words that Python 2 understands, since that may be what is at the other end.
 _PROBE = """
 import json, platform, sys, sysconfig
+sys.path[:] = [place for place in sys.path if place]
 def where():
     try:
         from importlib.util import find_spec
@@ -65,9 +68,8 @@ def prepare(path: str, say: Say = lambda text: None) -> Interpreter:
     _check(facts, path)
     if _is_current(facts):
         return Interpreter.current()
-    theirs = facts["cowlab"]
-    if theirs and _digest(Path(theirs).parent) == _digest(_package()):
-        return Interpreter(python, str(Path(theirs).parent.parent))
+    if _is_ours(facts):
+        return Interpreter(python, str(Path(facts["cowlab"]).parent.parent))
     return Interpreter(python, str(_install(python, path, facts, say)))
 
 
@@ -87,26 +89,38 @@ def _find(path: str) -> str:
 def _probe(python: str, path: str) -> dict[str, Any]:
     """What it says of itself."""
     try:
-        done = subprocess.run(
-            [python, "-E", "-s", "-c", _PROBE],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_SECONDS,
-            env=clean_environment(),
-            cwd="/",
-            check=False,
-        )
+        _, said, _ = _call([python, "-E", "-s", "-c", _PROBE], PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"--python {path} did not answer in {PROBE_SECONDS:g} s"
         ) from None
     except OSError as error:
         raise UsageError(f"--python {path} cannot be run: {error.strerror}") from None
-    for line in done.stdout.decode(errors="replace").splitlines():
+    for line in said.splitlines():
         if line.startswith("cowlab:"):
             facts: dict[str, Any] = json.loads(line.removeprefix("cowlab:"))
             return facts
     raise UsageError(f"--python {path} is not Python: it does not run Python code")
+
+
+def _call(command: list[str], seconds: float) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command that may be a script with children."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=clean_environment(),
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
 
 
 def _check(facts: dict[str, Any], path: str) -> None:
@@ -129,7 +143,18 @@ def _check(facts: dict[str, Any], path: str) -> None:
 
 
 def _is_current(facts: dict[str, Any]) -> bool:
-    return bool(facts["executable"] == sys.executable)
+    here = (sys.executable, platform.python_version())
+    return (facts["executable"], facts["python"]) == here
+
+
+def _is_ours(facts: dict[str, Any]) -> bool:
+    """Whether a cowlab that is installed there was made of the same sources as this."""
+    if not facts["cowlab"]:
+        return False
+    theirs = Path(facts["cowlab"]).parent
+    built = theirs / f"_native{facts['suffix']}"
+    installed = (theirs / "_src").is_dir() and built.is_file()
+    return installed and _digest(theirs) == _digest(_package())
 
 
 def _package() -> Path:
@@ -243,20 +268,9 @@ def _build(python: str, path: str, sources: Path, target: Path) -> None:
     script = _package() / "_build.py"
     command = [python, "-E", "-s", str(script), str(sources), str(target)]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=BUILD_SECONDS,
-            env=clean_environment(),
-            check=False,
-        )
+        code, out, err = _call(command, BUILD_SECONDS)
     except subprocess.TimeoutExpired:
         raise Unsupported(f"{path}: the build ran past {BUILD_SECONDS:g} s") from None
-    if done.returncode != 0 or not target.is_file():
-        reason = (done.stdout or done.stderr).strip().splitlines() or [
-            "no reason given"
-        ]
+    if code != 0 or not target.is_file():
+        reason = (out or err).strip().splitlines() or ["no reason given"]
         raise Unsupported(f"cowlab cannot be built for {path}: {reason[-1]}")

@@ -244,7 +244,7 @@ def notes(result: Result) -> Iterable[str]:
 def _what_the_collector_did(result: Result) -> str:
     thawed = result.median("automatic", "share")
     frozen = result.median("automatic-frozen", "share")
-    if thawed > 2 * frozen:
+    if thawed > result.median("collect", "share") / 2:
         return (
             f"the collector went through the parent's objects as well and copied"
             f" {thawed:.0%} of the parent; with gc.freeze {frozen:.1%} was copied."
