@@ -186,7 +186,7 @@ def _why_a_collection_copies_less(result: Result) -> str:
     copied = result.median("collect", "share")
     headers = result.median("collect", "gc_pages") / inherited
     pools = result.median("collect", "gc_pools") / inherited
-    touched = result.median("collect", "touched") / inherited
+    touched = min(1.0, result.median("collect", "touched") / inherited)
     text = (
         f"gc.collect: published 90%, here {copied:.0%}. It writes GC headers only, and"
         f" {headers:.0%} of the parent are pages with one. Page size is not the reason:"
