@@ -44,8 +44,9 @@ def native(
     error and without effect.
     """
     outcome = outcome or attempt(world, name)
+    source = source or outcome.step
     if outcome.available:
-        return Capability(name, True, value, source=source or outcome.step)
+        return Capability(name, True, value, source=source)
     reason, remedy = _explanation(world, outcome, explain)
     return Capability(name, outcome.available, value, reason, remedy, source)
 

@@ -40,6 +40,7 @@ WORLDS = {
     "nobody": ["nobody"],
     "user namespace": ["userns"],
     "Docker's seccomp": ["docker"],
+    "a container's user": ["docker", "nobody"],
     "all three": ["userns", "docker", "nobody"],
 }
 
