@@ -47,6 +47,9 @@ _HOME = {
     "PageRun": "_pagemap",
     "PageFlag": "_pagemap",
     "Words": "_pagemap",
+    # the heap: arenas, pools, objects
+    "arenas": "_pools",
+    "pools": "_pools",
     # measuring a fork
     "measure": "_forking",
     "ForkReport": "_forking",

@@ -1,5 +1,6 @@
 /* cowlab._native: the module object. */
 #include "py_module.h"
+#include "py_rows.h"
 
 /* One a line, so that adding one changes one line. */
 /* clang-format off */
@@ -10,6 +11,7 @@ static PyMethodDef *const parts[] = {
     cl_host_methods,
     cl_recorder_methods,
     cl_immortal_methods,
+    cl_heap_methods,
 };
 /* clang-format on */
 
@@ -21,7 +23,7 @@ exec_module(PyObject *module)
             return -1;
         }
     }
-    return cl_pagemap_exec(module);
+    return cl_pagemap_exec(module) < 0 ? -1 : cl_rows_register(module);
 }
 
 static PyModuleDef_Slot slots[] = {
