@@ -37,12 +37,30 @@ void cl_process_reap(struct cl_process *process, struct cl_ending *ending);
 /* Whether it has ended; does not wait, does not collect. */
 bool cl_process_has_ended(const struct cl_process *process);
 
-/* Clone a sleeping process with this one's memory: it only ever waits to be
- * killed, by its parent's end at the latest, and writes no page but those of
- * its stack. With `as_sibling` its parent is ours. The pid or -errno. No
- * handler of pthread_atfork runs; it must not be called with a lock held that
- * the caller's copy would miss (it never runs anything that takes one). */
-long cl_witness_clone(bool as_sibling);
+/* A question to a witness about its own memory. Only the owner of the memory
+ * can look at it for nothing: process_vm_readv makes the kernel copy every
+ * shared page that it reads, and a read of /proc/PID/mem is a system call a
+ * page. In a mapping that is shared with the witness. */
+#define CL_QUESTION_MAX 16384u
+
+struct cl_question {
+    _Atomic uint32_t state; /* 0 idle, 1 asked, 2 answered; a futex */
+    uint32_t n;
+    uint64_t addresses[CL_QUESTION_MAX]; /* the answer: 0 where it is no */
+};
+
+/* Clone a sleeping process with this one's memory: it waits to be killed, by
+ * its parent's end at the latest, and writes no page but those of its stack.
+ * With `as_sibling` its parent is ours. With a `question` it answers, each
+ * time, which of the addresses `test` holds for. The pid or -errno. No handler
+ * of pthread_atfork runs. */
+long cl_witness_clone(bool as_sibling, struct cl_question *question,
+                      bool (*test)(const void *at));
+
+/* Ask the first `question->n` addresses. 0, or -ESRCH where the witness has
+ * ended (an address was not mapped). */
+int cl_witness_ask(const struct cl_process *witness,
+                   struct cl_question *question);
 
 /* A pipe each way. Message bytes are in enum cl_word; a result follows
  * CL_WORD_RESULT as 8 bytes of length and that many bytes. */

@@ -1,10 +1,12 @@
 #include "cl_moments.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "cl_child.h"
 #include "cl_pagemap.h"
+#include "cl_pool.h"
 #include "cl_stat.h"
 
 static int
@@ -69,35 +71,107 @@ tell_zero_pages(struct cl_moments *m, pid_t pid, struct cl_pages *pages,
                 uint64_t anonymous)
 {
     uint64_t counted = anonymous / cl_page_size();
-    if (pages->own == counted) {
+    if (pages->own <= counted) {
         return 0;
     }
-    int err = cl_pages_mark_zero(pid, pages);
+    uint64_t missing = pages->own - counted;
+    int err = cl_pages_mark_zero(pid, pages, missing);
     if (err == -ENOTTY || err == -EINVAL || err == -EPERM) {
-        if (pages->own > counted) {
-            m->zero_untold += (int64_t)(pages->own - counted);
-        }
+        m->zero_untold += (int64_t)missing;
         return 0;
     }
     return err;
 }
 
+/* --- pools: two ways of looking ---------------------------------------------
+ */
+
+bool
+cl_is_pool_header(const void *at)
+{
+    return cl_pool_plausible(at);
+}
+
+struct asking {
+    const struct cl_process *witness;
+    struct cl_question *question;
+};
+
+static int
+find_by_asking(void *context, uint64_t *addresses, size_t n)
+{
+    struct asking *asking = context;
+    while (n > 0) {
+        size_t some = n < CL_QUESTION_MAX ? n : CL_QUESTION_MAX;
+        asking->question->n = (uint32_t)some;
+        memcpy(asking->question->addresses, addresses,
+               some * sizeof *addresses);
+        int err = cl_witness_ask(asking->witness, asking->question);
+        if (err < 0) {
+            return err;
+        }
+        memcpy(addresses, asking->question->addresses,
+               some * sizeof *addresses);
+        addresses += some;
+        n -= some;
+    }
+    return 0;
+}
+
+/* One system call an address: for the few that nobody knows. */
+static int
+find_by_reading(void *context, uint64_t *addresses, size_t n)
+{
+    const int *fd = context;
+    for (size_t i = 0; i < n; i++) {
+        struct cl_pool_header header;
+        int err = cl_mem_read(*fd, addresses[i], &header, sizeof header);
+        if (err == -ESRCH) {
+            return err;
+        }
+        if (err < 0 || !cl_pool_plausible(&header)) {
+            addresses[i] = 0;
+        }
+    }
+    return 0;
+}
+
+static int
+mark_new_pools(pid_t pid, struct cl_pages *pages, const struct cl_pages *known)
+{
+    int fd = cl_proc_open(pid, "mem", O_RDONLY);
+    if (fd < 0) {
+        return fd;
+    }
+    struct cl_pool_finder finder = {find_by_reading, &fd};
+    int err = cl_pages_mark_pools(pages, known, &finder);
+    close(fd);
+    return err;
+}
+
+/* --- the moments
+ * --------------------------------------------------------------- */
+
 int
-cl_moments_fork(struct cl_moments *m, pid_t pid)
+cl_moments_fork(struct cl_moments *m, const struct cl_process *witness,
+                struct cl_question *question)
 {
     struct cl_status status;
     char text[4096];
-    int err = read_pages(m, pid, &m->fork);
+    int err = read_pages(m, witness->pid, &m->fork);
     if (err == 0) {
-        ssize_t len = cl_proc_read_small(pid, "status", text, sizeof text);
+        ssize_t len =
+            cl_proc_read_small(witness->pid, "status", text, sizeof text);
         err = len < 0 ? (int)len : cl_status_parse(text, (size_t)len, &status);
     }
     if (err == 0) {
-        err = tell_zero_pages(m, pid, &m->fork,
+        err = tell_zero_pages(m, witness->pid, &m->fork,
                               status.bytes[CL_STATUS_RSS_ANON]);
     }
     if (err == 0) {
-        err = cl_pages_mark_pools(pid, &m->fork, NULL);
+        struct asking asking = {witness, question};
+        struct cl_pool_finder finder = {find_by_asking, &asking};
+        err = cl_pages_mark_pools(&m->fork, NULL, &finder);
     }
     return err;
 }
@@ -125,7 +199,7 @@ cl_moments_rest_alone(struct cl_moments *m, pid_t pid)
         err = tell_zero_pages(m, pid, &m->rest_alone, m->before.anonymous);
     }
     if (err == 0) {
-        err = cl_pages_mark_pools(pid, &m->rest_alone, &m->fork);
+        err = mark_new_pools(pid, &m->rest_alone, &m->fork);
     }
     if (err == 0) {
         err = cl_account(&m->fork, NULL, &m->rest_witnessed, &m->rest_alone,
@@ -161,7 +235,7 @@ cl_moments_done_alone(struct cl_moments *m, pid_t pid)
         err = tell_zero_pages(m, pid, &m->done_alone, m->after.anonymous);
     }
     if (err == 0) {
-        err = cl_pages_mark_pools(pid, &m->done_alone, &m->rest_alone);
+        err = mark_new_pools(pid, &m->done_alone, &m->rest_alone);
     }
     if (err == 0) {
         err = cl_account(&m->open, &m->rest_alone, &m->done_witnessed,

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "cl_account.h"
+#include "cl_child.h"
 #include "cl_smaps.h"
 
 struct cl_rollup {
@@ -36,8 +37,11 @@ struct cl_moments {
 /* Each reads one moment of `pid` and returns 0 or -errno. The order is theirs.
  */
 
-/* The heap as it was at the fork: `pid` is the first witness. */
-int cl_moments_fork(struct cl_moments *m, pid_t pid);
+/* The heap as it was at the fork, of the first witness, which answers
+ * questions about pools (cl_is_pool_header). */
+int cl_moments_fork(struct cl_moments *m, const struct cl_process *witness,
+                    struct cl_question *question);
+bool cl_is_pool_header(const void *at);
 /* The child at rest, its witness alive; then with every witness gone. The
  * second makes the fork's own account. */
 int cl_moments_rest_witnessed(struct cl_moments *m, pid_t pid);

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "cl_pagemap.h"
@@ -284,59 +283,28 @@ cl_walk_next(struct cl_walk *walk)
 
 /* --- pools ------------------------------------------------------------- */
 
-#define BATCH 512u /* headers a system call; IOV_MAX is 1,024 */
+#define BATCH 8192u
 
-/* Headers that are to be looked at, and the pages that each speaks for. */
+/* Places that are to be looked at, and the pages that each speaks for. */
 struct batch {
-    pid_t pid;
-    int mem; /* /proc/PID/mem, opened when process_vm_readv is refused */
+    const struct cl_pool_finder *finder;
+    struct cl_buf memory;
+    uint64_t *addresses; /* BATCH */
+    uint8_t **pages;     /* BATCH */
     size_t n;
     size_t pages_each;
-    uint8_t *pages[BATCH];
-    uint64_t addresses[BATCH];
-    struct cl_pool_header headers[BATCH];
 };
 
 static int
-read_headers_one_by_one(struct batch *batch)
+open_batch(struct batch *batch)
 {
-    if (batch->mem < 0) {
-        batch->mem = cl_proc_open(batch->pid, "mem", O_RDONLY);
-        if (batch->mem < 0) {
-            return batch->mem;
-        }
+    size_t each = sizeof *batch->addresses + sizeof *batch->pages;
+    int err = cl_buf_reserve(&batch->memory, BATCH * each);
+    if (err == 0) {
+        batch->addresses = (uint64_t *)(void *)batch->memory.data;
+        batch->pages = (uint8_t **)(void *)(batch->addresses + BATCH);
     }
-    for (size_t i = 0; i < batch->n; i++) {
-        int err = cl_mem_read(batch->mem, batch->addresses[i],
-                              &batch->headers[i], CL_POOL_HEADER);
-        if (err == -ESRCH) {
-            return err;
-        }
-        if (err < 0) {
-            batch->headers[i].size_class = UINT32_MAX;
-        }
-    }
-    return 0;
-}
-
-static int
-read_headers(struct batch *batch)
-{
-    struct iovec local[BATCH], remote[BATCH];
-    for (size_t i = 0; i < batch->n; i++) {
-        local[i].iov_base = &batch->headers[i];
-        local[i].iov_len = CL_POOL_HEADER;
-        remote[i].iov_base = (void *)(uintptr_t)batch->addresses[i];
-        remote[i].iov_len = CL_POOL_HEADER;
-    }
-    ssize_t got = batch->mem >= 0
-                      ? -1
-                      : process_vm_readv(batch->pid, local, batch->n, remote,
-                                         batch->n, 0);
-    if (got == (ssize_t)(batch->n * CL_POOL_HEADER)) {
-        return 0;
-    }
-    return read_headers_one_by_one(batch);
+    return err;
 }
 
 static int
@@ -345,15 +313,13 @@ mark_batch(struct batch *batch)
     if (batch->n == 0) {
         return 0;
     }
-    int err = read_headers(batch);
+    int err = batch->finder->find(batch->finder->context, batch->addresses,
+                                  batch->n);
     if (err < 0) {
         return err;
     }
     for (size_t i = 0; i < batch->n; i++) {
-        if (!cl_pool_plausible(&batch->headers[i])) {
-            continue;
-        }
-        for (size_t k = 0; k < batch->pages_each; k++) {
+        for (size_t k = 0; batch->addresses[i] && k < batch->pages_each; k++) {
             uint8_t *page = &batch->pages[i][k];
             if (*page != 0) {
                 *page = (uint8_t)((*page & 0x1f) | CL_KIND_PYMALLOC
@@ -372,8 +338,8 @@ needs_a_look(const uint8_t *pages, const uint8_t *known, size_t n)
         if (cl_page_is_own(pages[k]) && (known == NULL || known[k] == 0)) {
             /* An arena can lie right behind a bss, in one mapping with it. */
             enum cl_kind kind = cl_page_kind(pages[0]);
-            return cl_page_is_own(pages[0]) &&
-                   (kind == CL_KIND_ANONYMOUS || kind == CL_KIND_IMAGE);
+            return cl_page_is_own(pages[0]) && kind != CL_KIND_HEAP &&
+                   kind != CL_KIND_STACK;
         }
     }
     return false;
@@ -390,22 +356,25 @@ copy_kinds(uint8_t *pages, const uint8_t *known)
 }
 
 int
-cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
-                    const struct cl_pages *known)
+cl_pages_mark_pools(struct cl_pages *pages, const struct cl_pages *known,
+                    const struct cl_pool_finder *finder)
 {
     static const struct cl_pages nothing;
     size_t page_size = cl_page_size();
-    struct batch batch = {.pid = pid, .mem = -1};
+    struct batch batch = {.finder = finder};
     batch.pages_each = page_size < CL_POOL_SIZE ? CL_POOL_SIZE / page_size : 1;
     struct cl_walk walk = {.n = 2,
                            .readings = {pages, known ? known : &nothing}};
-    int err = 0;
+    int err = open_batch(&batch);
     while (err == 0 && cl_walk_next(&walk)) {
         if (walk.granules[0] == NULL) {
             continue;
         }
         uint8_t *row = walk.granules[0]->pages;
         uint8_t *known_row = walk.granules[1] ? walk.granules[1]->pages : NULL;
+        if (known_row != NULL) {
+            copy_kinds(row, known_row);
+        }
         for (size_t k = 0; k < CL_GRANULE && err == 0; k += batch.pages_each) {
             if (!needs_a_look(row + k, known_row ? known_row + k : NULL,
                               batch.pages_each)) {
@@ -418,33 +387,29 @@ cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
                 err = mark_batch(&batch);
             }
         }
-        if (err == 0 && known_row != NULL) {
-            err = mark_batch(&batch);
-            copy_kinds(row, known_row);
-        }
     }
     if (err == 0) {
         err = mark_batch(&batch);
     }
-    if (batch.mem >= 0) {
-        close(batch.mem);
-    }
+    cl_buf_release(&batch.memory);
     return err;
 }
 
 /* --- the zero page ------------------------------------------------------ */
 
-static void
+/* The number of pages marked. */
+static uint64_t
 mark_zero_run(struct cl_pages *pages, const struct cl_page_run *run)
 {
     size_t page_size = cl_page_size();
     uint64_t first = run->start / page_size, last = run->end / page_size;
-    size_t i = cl_pages_find(pages, first / CL_GRANULE);
-    for (; i < cl_pages_count(pages); i++) {
+    uint64_t own = pages->own;
+    for (size_t i = cl_pages_find(pages, first / CL_GRANULE);
+         i < cl_pages_count(pages); i++) {
         struct cl_granule *granule = cl_pages_granule(pages, i);
         uint64_t base = granule->number * CL_GRANULE;
         if (base >= last) {
-            return;
+            break;
         }
         size_t from = first > base ? (size_t)(first - base) : 0;
         size_t to =
@@ -456,14 +421,16 @@ mark_zero_run(struct cl_pages *pages, const struct cl_page_run *run)
             }
         }
     }
+    return own - pages->own;
 }
 
 static int
-mark_zero_mapping(struct cl_pages *pages, int fd, const struct cl_map *map)
+mark_zero_mapping(struct cl_pages *pages, int fd, const struct cl_map *map,
+                  uint64_t *missing)
 {
     struct cl_page_run runs[64];
     uint64_t addr = map->start;
-    while (addr < map->end) {
+    while (addr < map->end && *missing > 0) {
         uint64_t resume = map->end;
         long n = cl_pagemap_scan(fd, addr, map->end, CL_SCAN_PFNZERO, 0, runs,
                                  sizeof runs / sizeof *runs, &resume);
@@ -471,32 +438,48 @@ mark_zero_mapping(struct cl_pages *pages, int fd, const struct cl_map *map)
             return (int)n;
         }
         for (long i = 0; i < n; i++) {
-            mark_zero_run(pages, &runs[i]);
+            uint64_t marked = mark_zero_run(pages, &runs[i]);
+            *missing -= marked < *missing ? marked : *missing;
         }
         addr = resume;
     }
     return 0;
 }
 
+/* Images and other small mappings have the odd zero page; a scan of the large
+ * ones costs as much as reading them. */
+#define SMALL_MAPPING (16ull << 20)
+
+static int
+mark_zero_pass(struct cl_pages *pages, int fd, bool small, uint64_t *missing)
+{
+    const char *cursor = pages->maps.data;
+    const char *end = cursor + pages->maps.len;
+    struct cl_map map;
+    int err;
+    while ((err = cl_maps_next(&cursor, end, &map)) > 0 && *missing > 0) {
+        if (cl_map_kind(&map, false) < 0 ||
+            (map.end - map.start < SMALL_MAPPING) != small) {
+            continue;
+        }
+        err = mark_zero_mapping(pages, fd, &map, missing);
+        if (err < 0) {
+            return err;
+        }
+    }
+    return err < 0 ? err : 0;
+}
+
 int
-cl_pages_mark_zero(pid_t pid, struct cl_pages *pages)
+cl_pages_mark_zero(pid_t pid, struct cl_pages *pages, uint64_t missing)
 {
     int fd = cl_proc_open(pid, "pagemap", O_RDONLY);
     if (fd < 0) {
         return fd;
     }
-    const char *cursor = pages->maps.data;
-    const char *end = cursor + pages->maps.len;
-    struct cl_map map;
-    int err;
-    while ((err = cl_maps_next(&cursor, end, &map)) > 0) {
-        if (cl_map_kind(&map, false) < 0) {
-            continue;
-        }
-        err = mark_zero_mapping(pages, fd, &map);
-        if (err < 0) {
-            break;
-        }
+    int err = mark_zero_pass(pages, fd, true, &missing);
+    if (err == 0) {
+        err = mark_zero_pass(pages, fd, false, &missing);
     }
     close(fd);
     return err;

@@ -88,16 +88,23 @@ int cl_pages_put(struct cl_pages *pages, uint64_t page, uint8_t byte);
 /* The byte of the page at `addr`; 0 where nothing is. */
 uint8_t cl_pages_at(const struct cl_pages *pages, uint64_t addr);
 
-/* Give pages in pools of pymalloc their kind, by the header of each pool in
- * `pid`'s memory, which must not have changed since the reading. Pages that
- * `known` has take its kind and are not looked at; NULL: look at all. 0 or
- * -errno. */
-int cl_pages_mark_pools(pid_t pid, struct cl_pages *pages,
-                        const struct cl_pages *known);
+/* Something that looks at memory: it sets to 0 each address where there is no
+ * header of a pool. 0 or -errno. */
+struct cl_pool_finder {
+    int (*find)(void *context, uint64_t *addresses, size_t n);
+    void *context;
+};
 
-/* Tell the shared zero page from pages with contents. 0, -ENOTTY where this
+/* Give pages in pools of pymalloc their kind, by looking where a pool can
+ * start. Pages that `known` has take its kind and are not looked at; NULL:
+ * look at all. 0 or -errno. */
+int cl_pages_mark_pools(struct cl_pages *pages, const struct cl_pages *known,
+                        const struct cl_pool_finder *finder);
+
+/* Tell `missing` pages, the shared zero page again and again, from pages with
+ * contents; small mappings first, until all are found. 0, -ENOTTY where this
  * kernel has no PAGEMAP_SCAN, or -errno. */
-int cl_pages_mark_zero(pid_t pid, struct cl_pages *pages);
+int cl_pages_mark_zero(pid_t pid, struct cl_pages *pages, uint64_t missing);
 
 /* How a mapping's pages are accounted; -1 for one that is not (MAP_SHARED, or
  * the kernel's own). `follows_image`: the mapping just below, without a gap,

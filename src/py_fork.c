@@ -26,6 +26,7 @@ struct control {
     pid_t witness; /* the second one; 0: not made, < 0: -errno */
     int line_was_lost;
     uint32_t touch_count;
+    struct cl_question question; /* to the first witness */
     uint64_t touch[TOUCH_MAX];
 };
 
@@ -160,7 +161,7 @@ live(struct run *run, struct kid *kid)
         cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_WITNESS) {
         leave(1);
     }
-    control->witness = (pid_t)cl_witness_clone(true);
+    control->witness = (pid_t)cl_witness_clone(true, NULL, NULL);
     touch_own_pages(control);
     if (cl_line_tell(&kid->line, CL_WORD_WITNESS) < 0 ||
         cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_GO) {
@@ -276,7 +277,7 @@ make_kid(struct run *run, struct kid *kid)
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    memset(kid->control, 0, offsetof(struct control, touch));
+    memset(kid->control, 0, offsetof(struct control, question));
     int err = cl_line_open(&kid->line);
     if (err < 0) {
         errno = -err;
@@ -284,7 +285,8 @@ make_kid(struct run *run, struct kid *kid)
         return -1;
     }
     PyOS_BeforeFork();
-    long witness = cl_witness_clone(false);
+    long witness =
+        cl_witness_clone(false, &kid->control->question, cl_is_pool_header);
     kid->fork_time = cl_now();
     pid_t pid = witness < 0 ? -1 : fork();
     int fork_errno = witness < 0 ? (int)-witness : errno;
@@ -429,22 +431,64 @@ tell_all(struct run *run, char word)
     }
 }
 
-/* Apply a reading to every kid, or to the witness of its fork. 0, 1 where a
- * kid has ended meanwhile, -1 with an exception. */
 static int
-read_all(struct run *run, int (*reading)(struct cl_moments *, pid_t),
-         bool of_witness, const char *what)
+read_fork(struct kid *kid)
+{
+    return cl_moments_fork(&kid->moments, &kid->fork_witness,
+                           &kid->control->question);
+}
+
+static int
+read_rest_witnessed(struct kid *kid)
+{
+    return cl_moments_rest_witnessed(&kid->moments, kid->process.pid);
+}
+
+static int
+read_rest_alone(struct kid *kid)
+{
+    return cl_moments_rest_alone(&kid->moments, kid->process.pid);
+}
+
+static int
+read_go(struct kid *kid)
+{
+    return cl_moments_go(&kid->moments, kid->process.pid);
+}
+
+static int
+read_done_witnessed(struct kid *kid)
+{
+    return cl_moments_done_witnessed(&kid->moments, kid->process.pid);
+}
+
+static int
+read_done_alone(struct kid *kid)
+{
+    return cl_moments_done_alone(&kid->moments, kid->process.pid);
+}
+
+/* Apply a reading to every kid. 0, 1 where a kid has ended meanwhile, -1 with
+ * an exception. */
+static int
+read_all(struct run *run, int (*reading)(struct kid *), const char *moment)
 {
     for (size_t i = 0; i < run->n; i++) {
         struct kid *kid = &run->kids[i];
-        pid_t pid = of_witness ? kid->fork_witness.pid : kid->process.pid;
         int err;
-        Py_BEGIN_ALLOW_THREADS err = reading(&kid->moments, pid);
-        Py_END_ALLOW_THREADS if (err < 0)
+        Py_BEGIN_ALLOW_THREADS err = reading(kid);
+        Py_END_ALLOW_THREADS if (err == -ESRCH &&
+                                 cl_process_has_ended(&kid->process))
         {
-            char path[64];
-            snprintf(path, sizeof path, "/proc/%ld", (long)pid);
-            cl_raise(-err, what, path);
+            fail_kid(kid, FAILED_BY_ENDING);
+            return 1;
+        }
+        if (err < 0) {
+            char operation[64], path[64];
+            snprintf(operation, sizeof operation, "read the child at %s",
+                     moment);
+            snprintf(path, sizeof path, "/proc/%ld", (long)kid->pid);
+            cl_raise(-err, operation, path);
             return -1;
         }
     }
@@ -547,27 +591,23 @@ static int
 read_moment_of_rest(struct run *run)
 {
     int err;
-    if ((err = read_all(run, cl_moments_fork, true, "read the fork")) != 0 ||
-        (err = read_all(run, cl_moments_rest_witnessed, false,
-                        "read the child at rest")) != 0) {
+    if ((err = read_all(run, read_fork, "the fork")) != 0 ||
+        (err = read_all(run, read_rest_witnessed, "rest")) != 0) {
         return err;
     }
     dismiss_all(run, false);
-    return read_all(run, cl_moments_rest_alone, false,
-                    "read the child at rest");
+    return read_all(run, read_rest_alone, "rest");
 }
 
 static int
 read_moment_done(struct run *run)
 {
-    int err = read_all(run, cl_moments_done_witnessed, false,
-                       "read the child when its task was done");
+    int err = read_all(run, read_done_witnessed, "its task's end");
     if (err != 0) {
         return err;
     }
     dismiss_all(run, true);
-    return read_all(run, cl_moments_done_alone, false,
-                    "read the child when its task was done");
+    return read_all(run, read_done_alone, "its task's end");
 }
 
 static int
@@ -601,8 +641,7 @@ go_through(struct run *run, struct pollfd *ready)
     tell_all(run, CL_WORD_WITNESS);
     if ((err = await_word(run, CL_WORD_WITNESS, ready)) != 0 ||
         (err = watch_witnesses(run)) != 0 ||
-        (err = read_all(run, cl_moments_go, false,
-                        "read the child at rest")) != 0) {
+        (err = read_all(run, read_go, "rest")) != 0) {
         return err;
     }
     set_deadline(run);

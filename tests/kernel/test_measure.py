@@ -1,0 +1,420 @@
+"""Every word of the report, planted in a known number of pages and found."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import threading
+
+import pytest
+
+import cowlab
+
+PAGE = mmap.PAGESIZE
+TOTAL = 2000
+"""Pages of the planted mapping, every one written in the parent."""
+
+SLACK = 8
+"""Pages of its own that an empty task may copy; only these may come on top."""
+
+
+def plant(pages: int = TOTAL, *, write: bool = True) -> mmap.mmap:
+    """Private anonymous memory, away from every other mapping's kind."""
+    memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    if write:
+        touch(memory, range(pages))
+    return memory
+
+
+def touch(memory: mmap.mmap, pages: range) -> None:
+    for page in pages:
+        memory[page * PAGE] = 1
+
+
+def look(memory: mmap.mmap, pages: range) -> int:
+    return sum(memory[page * PAGE] for page in pages)
+
+
+def in_anonymous(report: cowlab.ForkReport) -> cowlab.Pages:
+    return report.by_kind["anonymous"]
+
+
+def assert_identities(report: cowlab.ForkReport) -> None:
+    for child in report.children:
+        for account in (child.task, child.fork_overhead):
+            for pages in (account.pages, *account.by_kind.values()):
+                assert pages.inherited == (
+                    pages.kept
+                    + pages.copied
+                    + pages.sole
+                    + pages.dropped
+                    + pages.unknown
+                )
+            assert account.pages == sum(account.by_kind.values(), cowlab.Pages())
+        grown = child.after.private_dirty - child.before.private_dirty
+        expected = child.task.pages.private_growth
+        assert abs(grown // PAGE - expected) <= max(4, expected // 100)
+
+
+def assert_planted(found: int, planted: int) -> None:
+    assert planted <= found <= planted + SLACK
+
+
+def test_empty_task_copies_almost_nothing():
+    report = cowlab.measure(lambda: None)
+    assert report.value is None
+    assert 0 <= report.copied <= SLACK
+    assert report.sole == report.dropped == report.unknown == 0
+    assert report.warnings == ()
+    assert_identities(report)
+
+
+def test_copied():
+    memory = plant()
+    report = cowlab.measure(touch, memory, range(700, 1200))
+    assert_planted(in_anonymous(report).copied, 500)
+    assert in_anonymous(report).dropped == 0
+    assert_identities(report)
+
+
+def test_same_page_twice_is_one_copy():
+    memory = plant()
+
+    def twice() -> None:
+        touch(memory, range(300))
+        touch(memory, range(300))
+
+    report = cowlab.measure(twice)
+    assert_planted(in_anonymous(report).copied, 300)
+    assert report.minor_faults <= 300 + 2 * SLACK
+
+
+def test_kept():
+    memory = plant()
+    idle = in_anonymous(cowlab.measure(lambda: None)).kept
+    report = cowlab.measure(look, memory, range(TOTAL))
+    assert report.value == TOTAL
+    assert abs(in_anonymous(report).kept - idle) <= SLACK
+    assert in_anonymous(report).kept >= TOTAL
+    assert_identities(report)
+
+
+def test_sole_is_what_the_parent_wrote():
+    memory = plant()
+    go_read, go_write = os.pipe()
+    done_read, done_write = os.pipe()
+
+    def parent_writes() -> None:
+        os.read(go_read, 1)
+        touch(memory, range(400))
+        os.write(done_write, b"x")
+
+    def wait_for_parent() -> None:
+        os.write(go_write, b"x")
+        os.read(done_read, 1)
+
+    writer = threading.Thread(target=parent_writes)
+    writer.start()
+    try:
+        report = cowlab.measure(wait_for_parent, timeout=30)
+    finally:
+        writer.join()
+        for fd in (go_read, go_write, done_read, done_write):
+            os.close(fd)
+    assert_planted(in_anonymous(report).sole, 400)
+    assert in_anonymous(report).copied <= SLACK
+    assert any("the parent wrote them" in text for text in report.warnings)
+    assert any("other thread" in text for text in report.warnings)
+    assert_identities(report)
+
+
+def test_written_by_both_sides_is_copied():
+    memory = plant()
+    go_read, go_write = os.pipe()
+    done_read, done_write = os.pipe()
+
+    def parent_writes() -> None:
+        os.read(go_read, 1)
+        touch(memory, range(200))
+        os.write(done_write, b"x")
+
+    def child_writes_after_the_parent() -> None:
+        os.write(go_write, b"x")
+        os.read(done_read, 1)
+        touch(memory, range(100))
+
+    writer = threading.Thread(target=parent_writes)
+    writer.start()
+    try:
+        report = cowlab.measure(child_writes_after_the_parent, timeout=30)
+    finally:
+        writer.join()
+        for fd in (go_read, go_write, done_read, done_write):
+            os.close(fd)
+    assert_planted(in_anonymous(report).copied, 100)
+    assert_planted(in_anonymous(report).sole, 100)
+    assert_identities(report)
+
+
+def test_fresh():
+    report = cowlab.measure(lambda: plant(600) and None)
+    # The mapping is gone with its object: nothing fresh is left of it.
+    assert in_anonymous(report).fresh <= SLACK
+    keep: list[mmap.mmap] = []
+    report = cowlab.measure(lambda: keep.append(plant(600)))
+    assert_planted(in_anonymous(report).fresh, 600)
+    assert in_anonymous(report).copied <= SLACK
+    assert_identities(report)
+
+
+def test_dropped_by_unmapping():
+    memory = plant()
+    report = cowlab.measure(memory.close)
+    assert_planted(in_anonymous(report).dropped, TOTAL)
+    assert_identities(report)
+
+
+def test_dropped_by_advice():
+    memory = plant()
+    report = cowlab.measure(memory.madvise, mmap.MADV_DONTNEED, 0, 250 * PAGE)
+    assert_planted(in_anonymous(report).dropped, 250)
+    assert_identities(report)
+
+
+def test_zero_pages_are_not_inherited():
+    before = in_anonymous(cowlab.measure(lambda: None)).inherited
+    memory = plant(write=False)
+    look(memory, range(TOTAL))
+    report = cowlab.measure(lambda: None)
+    assert abs(in_anonymous(report).inherited - before) <= SLACK
+    report = cowlab.measure(touch, memory, range(300))
+    assert_planted(in_anonymous(report).fresh, 300)
+    assert in_anonymous(report).copied <= SLACK
+    assert_identities(report)
+
+
+def test_dropped_then_read_is_not_kept():
+    memory = plant()
+
+    def drop_and_look() -> int:
+        memory.madvise(mmap.MADV_DONTNEED, 0, 200 * PAGE)
+        return look(memory, range(200))
+
+    report = cowlab.measure(drop_and_look)
+    assert report.value == 0
+    assert_planted(in_anonymous(report).dropped, 200)
+    assert_identities(report)
+
+
+def test_private_file_pages_count_once_written(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"a" * (64 * PAGE))
+    with path.open("rb") as file:
+        memory = mmap.mmap(
+            file.fileno(),
+            0,
+            flags=mmap.MAP_PRIVATE,
+            prot=mmap.PROT_READ | mmap.PROT_WRITE,
+        )
+    touch(memory, range(16))
+    report = cowlab.measure(touch, memory, range(24))
+    image = report.by_kind["image"]
+    assert_planted(image.copied, 16)
+    assert_planted(image.fresh, 8)
+    assert_identities(report)
+
+
+def test_shared_memory_is_no_private_page():
+    memory = mmap.mmap(-1, 500 * PAGE)
+    report = cowlab.measure(touch, memory, range(500))
+    assert report.fresh <= SLACK
+    assert report.copied <= SLACK
+    assert not any("Private_Dirty" in text for text in report.warnings)
+
+
+def test_a_huge_page_is_split_and_copied_by_the_page():
+    size = 4 << 20
+    memory = mmap.mmap(-1, 4 * size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    pages = 4 * size // PAGE
+    touch(memory, range(pages))
+    report = cowlab.measure(touch, memory, range(1024, 1224))
+    assert in_anonymous(report).copied >= 200
+    huge_pages_touched = 200 * PAGE // (2 << 20) + 2
+    assert in_anonymous(report).copied <= huge_pages_touched * 512 + SLACK
+    assert (
+        sum((in_anonymous(report).copied, in_anonymous(report).kept))
+        == in_anonymous(report).inherited
+    )
+    memory.close()
+
+
+def test_a_large_hole_is_skipped():
+    """A terabyte of reserved address space costs neither memory nor minutes."""
+    size = 1 << 40
+    try:
+        memory = mmap.mmap(
+            -1,
+            size,
+            flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000,  # MAP_NORESERVE
+        )
+    except OSError as error:
+        pytest.skip(f"no address space to reserve: {error}")
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    memory[size // 2] = 1
+    memory[size - 1] = 1
+
+    def write_in_the_middle() -> None:
+        memory[size // 2] = 2
+
+    report = cowlab.measure(write_in_the_middle, timeout=60)
+    assert 1 <= in_anonymous(report).copied <= 1 + SLACK
+    assert_identities(report)
+    memory.close()
+
+
+def test_setup_runs_here_before_the_fork():
+    pids: list[int] = []
+    report = cowlab.measure(lambda: list(pids), setup=lambda: pids.append(os.getpid()))
+    assert report.value == [os.getpid()]
+
+
+def test_children_run_at_once_and_report_apart():
+    memory = plant()
+    arrived_read, arrived_write = os.pipe()
+    gates = [os.pipe() for _ in range(3)]
+
+    def meet(number: int) -> int:
+        """Returns only when all three are there: they do run at once."""
+        os.write(arrived_write, b"x")
+        if number == 0:
+            for _ in range(3):
+                os.read(arrived_read, 1)
+            for _, write in gates:
+                os.write(write, b"x")
+        os.read(gates[number][0], 1)
+        touch(memory, range(100 * (number + 1)))
+        return number
+
+    def by_own_number() -> int:
+        os.write(number_write, b"")
+        return meet(int(os.read(number_read, 1)))
+
+    number_read, number_write = os.pipe()
+    os.write(number_write, b"012")
+    try:
+        report = cowlab.measure(by_own_number, children=3, timeout=60)
+    finally:
+        for fd in (
+            arrived_read,
+            arrived_write,
+            number_read,
+            number_write,
+            *(fd for gate in gates for fd in gate),
+        ):
+            os.close(fd)
+    assert sorted(child.value for child in report.children) == [0, 1, 2]
+    for child in report.children:
+        assert_planted(child.task.by_kind["anonymous"].copied, 100 * (child.value + 1))
+    assert_planted(in_anonymous(report).copied, 600)
+    assert report.copied == sum(c.task.pages.copied for c in report.children)
+    assert_identities(report)
+
+
+def test_pss_is_read_without_a_witness():
+    memory = plant(5000)
+    report = cowlab.measure(look, memory, range(5000))
+    # Two processes share them, so half of each page is the child's; a witness would
+    # make it a third.
+    assert report.before.pss > 0.45 * (report.inherited * PAGE)
+    assert report.after.pss > 0.45 * (report.inherited * PAGE)
+
+
+def test_the_main_claim_on_a_heap_of_lists():
+    rows = [[i, i + 1, i + 2] for i in range(800_000)]
+    gc.collect()
+
+    def read() -> int:
+        total = 0
+        for row in rows:
+            for number in row:
+                total += number
+        return total
+
+    report = cowlab.measure(read, timeout=120)
+    assert report.value == 3 * sum(range(800_000)) + 3 * 800_000
+    assert abs(report.minor_faults - report.copied) <= 0.005 * report.copied
+    grown = (report.after.private_dirty - report.before.private_dirty) / PAGE
+    assert abs(grown - report.pages.private_growth) <= 0.01 * report.copied
+    assert 0.80 <= report.copied / report.inherited <= 0.97
+    assert report.after.rss - report.before.rss <= 2 << 20
+    assert report.by_kind["pymalloc"].copied >= 0.95 * report.copied
+    assert report.warnings == ()
+    assert_identities(report)
+
+
+def test_report_as_data_text_and_html():
+    import json
+
+    report = cowlab.measure(lambda: object, children=2)
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["schema"] == report.schema
+    assert data["copied"] == report.copied
+    assert len(data["children"]) == 2
+    assert "value" not in data
+    assert "value" not in data["children"][0]
+    text = str(report)
+    assert f"{report.inherited:,}" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert f"{report.inherited:,}" in report._repr_html_()
+
+
+def test_swapped_pages_are_unknown(swap):
+    memory = plant()
+    memory.madvise(21, 0, 300 * PAGE)  # MADV_PAGEOUT
+    entries = cowlab.pagemap(
+        None, [(address_of(memory), address_of(memory) + 300 * PAGE)]
+    )
+    swapped = sum(1 for entry in memoryview(entries) if entry >> 62 & 1)
+    if swapped < 100:
+        pytest.skip(f"the kernel swapped {swapped} of 300 pages out when asked to")
+    report = cowlab.measure(lambda: None)
+    assert report.unknown >= swapped - SLACK
+    assert any("swapped" in text for text in report.warnings)
+    assert_identities(report)
+
+
+def address_of(memory: mmap.mmap) -> int:
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+@pytest.fixture
+def swap(tmp_path_factory):
+    """Swap space of our own for one test, where root may have it."""
+    import subprocess
+
+    with open("/proc/swaps") as file:
+        if len(file.readlines()) > 1:
+            yield
+            return
+    path = tmp_path_factory.mktemp("swap") / "file"
+    size = 64 << 20
+    try:
+        path.touch(mode=0o600)
+        with path.open("wb") as file:
+            for _ in range(64):
+                file.write(bytes(1 << 20))
+        subprocess.run(["mkswap", str(path)], check=True, capture_output=True)
+        subprocess.run(["swapon", str(path)], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(
+            f"no swap, and none can be added ({error}); {size >> 20} MiB needed"
+        )
+    try:
+        yield
+    finally:
+        subprocess.run(["swapoff", str(path)], check=True, capture_output=True)
