@@ -115,11 +115,12 @@ def test_sole_is_what_the_parent_wrote():
         os.write(go_write, b"x")
         os.read(done_read, 1)
 
-    writer = threading.Thread(target=parent_writes)
+    writer = threading.Thread(target=parent_writes, daemon=True)
     writer.start()
     try:
         report = cowlab.measure(wait_for_parent, timeout=30)
     finally:
+        os.write(go_write, b"x")
         writer.join()
         for fd in (go_read, go_write, done_read, done_write):
             os.close(fd)
@@ -145,11 +146,12 @@ def test_written_by_both_sides_is_copied():
         os.read(done_read, 1)
         touch(memory, range(100))
 
-    writer = threading.Thread(target=parent_writes)
+    writer = threading.Thread(target=parent_writes, daemon=True)
     writer.start()
     try:
         report = cowlab.measure(child_writes_after_the_parent, timeout=30)
     finally:
+        os.write(go_write, b"x")
         writer.join()
         for fd in (go_read, go_write, done_read, done_write):
             os.close(fd)
@@ -377,7 +379,7 @@ def test_swapped_pages_are_unknown(swap):
     entries = cowlab.pagemap(
         None, [(address_of(memory), address_of(memory) + 300 * PAGE)]
     )
-    swapped = sum(1 for entry in memoryview(entries) if entry >> 62 & 1)
+    swapped = sum(entry >> 62 & 1 for entry in memoryview(entries))
     if swapped < 100:
         pytest.skip(f"the kernel swapped {swapped} of 300 pages out when asked to")
     report = cowlab.measure(lambda: None)
