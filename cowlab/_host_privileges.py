@@ -277,8 +277,8 @@ PROBES = (
     Probe(
         "pidfd",
         "privileges",
-        "Waiting for a child that somebody else may reap.",
-        "the pipe's end alone tells that a child is gone",
+        "Seeing the end of a child that somebody else may reap.",
+        "measure() raises Unsupported; readings work",
         _by_native(source="a child killed and waited for"),
     ),
     Probe(

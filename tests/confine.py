@@ -2,8 +2,9 @@
 
 The ways: ``nobody`` (user 65534, no new privileges), ``userns`` (a user namespace
 without a mapping), ``undumpable`` (as after setuid), ``docker`` (a seccomp filter like
-Docker's default), ``kill=NAME`` and ``trap=NAME`` (a filter that kills for one system
-call, or sends SIGSYS). Several are applied in the order given.
+Docker's default), ``old`` (calls that came with Linux 5.10 to 6.7 fail as they did
+before), ``one`` (a single CPU), ``kill=NAME`` and ``trap=NAME`` (a filter that kills
+for one system call, or sends SIGSYS). Several are applied in the order given.
 Only the standard library, so that any interpreter can run it.
 """
 
@@ -15,6 +16,8 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Iterable
+from typing import NamedTuple
 
 NOBODY = 65534
 UNCONFINED = 99
@@ -56,13 +59,46 @@ CALLS = {
     "io_uring_register": (427, 427),
     "open_by_handle_at": (304, 265),
     "quotactl": (179, 60),
-    "pidfd_open": (434, 434),
     "clone3": (435, 435),
+    "pidfd_open": (434, 434),
+    "process_madvise": (440, 440),
+    "ioctl": (16, 29),
+    "prctl": (157, 167),
 }
-DOCKER = tuple(name for name in CALLS if name not in ("seccomp", "pidfd_open"))
+DOCKER = tuple(CALLS)[1 : tuple(CALLS).index("clone3")]
 """What Docker's default profile refuses to a container without capabilities, so far as
 a program like this one could call it. clone3 is answered with ENOSYS, so that libc
 falls back to clone."""
+
+PAGEMAP_SCAN = 0xC0606610
+PR_SET_MEMORY_MERGE = 67
+
+
+class Rule(NamedTuple):
+    """What to do about a system call; ``argument`` is (index, value), the low 32 bits
+    of one that must be equal."""
+
+    name: str
+    action: int
+    argument: tuple[int, int] | None = None
+
+
+def refuse(name: str, error: int, argument: tuple[int, int] | None = None) -> Rule:
+    return Rule(name, ERRNO | error, argument)
+
+
+WAYS = {
+    "docker": (
+        *(refuse(name, errno.EPERM) for name in DOCKER),
+        refuse("clone3", errno.ENOSYS),
+    ),
+    "old": (
+        refuse("ioctl", errno.ENOTTY, (1, PAGEMAP_SCAN)),
+        refuse("prctl", errno.EINVAL, (0, PR_SET_MEMORY_MERGE)),
+        refuse("process_madvise", errno.ENOSYS),
+        refuse("userfaultfd", errno.ENOSYS),
+    ),
+}
 
 
 def libc() -> ctypes.CDLL:
@@ -80,18 +116,26 @@ def _checked(result: int) -> int:
     return result
 
 
-def seccomp(actions: dict[str, int], flags: int = 0) -> int:
-    """Install a filter: the action for each named call, all others allowed. What the
-    system call returned: 0, or the listener with NEW_LISTENER."""
+def seccomp(rules: Iterable[Rule], flags: int = 0) -> int:
+    """Install a filter; what no rule is about is allowed. What the system call
+    returned: 0, or the listener with NEW_LISTENER."""
     program = [
         struct.pack("=HBBI", 0x20, 0, 0, 4),  # load the architecture
         struct.pack("=HBBI", 0x15, 1, 0, ARCHITECTURE[platform.machine()][1]),
         struct.pack("=HBBI", 0x06, 0, 0, ALLOW),
         struct.pack("=HBBI", 0x20, 0, 0, 0),  # load the number of the call
     ]
-    for name, action in actions.items():
-        program.append(struct.pack("=HBBI", 0x15, 0, 1, call_number(name)))
-        program.append(struct.pack("=HBBI", 0x06, 0, 0, action))
+    for name, action, argument in rules:
+        checks = [struct.pack("=HBBI", 0x06, 0, 0, action)]
+        if argument is not None:
+            index, value = argument
+            checks[:0] = [
+                struct.pack("=HBBI", 0x20, 0, 0, 16 + 8 * index),
+                struct.pack("=HBBI", 0x15, 0, 1, value),
+            ]
+            checks.append(struct.pack("=HBBI", 0x20, 0, 0, 0))
+        program.append(struct.pack("=HBBI", 0x15, 0, len(checks), call_number(name)))
+        program += checks
     program.append(struct.pack("=HBBI", 0x06, 0, 0, ALLOW))
     code = ctypes.create_string_buffer(b"".join(program))
     packed = struct.pack("@HP", len(program), ctypes.addressof(code))
@@ -122,14 +166,14 @@ def confine(way: str) -> None:
         _checked(libc().prctl(PR_SET_DUMPABLE, 0))
     elif kind == "userns":
         _checked(libc().unshare(CLONE_NEWUSER))
-    elif kind == "docker":
-        actions = dict.fromkeys(DOCKER, ERRNO | errno.EPERM)
-        actions["clone3"] = ERRNO | errno.ENOSYS
-        seccomp(actions)
+    elif kind == "one":
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    elif kind in WAYS:
+        seccomp(WAYS[kind])
     elif kind == "kill":
-        seccomp({name: KILL_PROCESS})
+        seccomp([Rule(name, KILL_PROCESS)])
     elif kind == "trap":
-        seccomp({name: TRAP})
+        seccomp([Rule(name, TRAP)])
     else:
         raise ValueError(f"there is no way {way!r}")
 

@@ -40,6 +40,7 @@ WORLDS = {
     "nobody": ["nobody"],
     "user namespace": ["userns"],
     "Docker's seccomp": ["docker"],
+    "an old kernel": ["old"],
     "a container's user": ["docker", "nobody"],
     "all three": ["userns", "docker", "nobody"],
 }
@@ -100,6 +101,18 @@ def test_an_unprivileged_user_has_no_frame_numbers():
     assert found["privileges"]["value"]["capabilities"] == []
 
 
+def test_an_old_kernel_is_told_by_what_it_lacks():
+    found = confined("old")
+    assert found["pagemap_scan"]["available"] is False
+    assert "Linux 6.7" in found["pagemap_scan"]["remedy"]
+    assert found["ksm_merge"]["available"] is False
+    assert "Linux 6.4" in found["ksm_merge"]["remedy"]
+
+
+def test_one_cpu_is_told():
+    assert confined("one")["cpus"]["value"] == 1
+
+
 def test_a_user_namespace_is_told():
     found = confined("userns")
     assert found["privileges"]["value"]["user_namespace"] is True
@@ -120,7 +133,8 @@ import confine
 from cowlab import _native
 try:
     listener = confine.seccomp(
-        {{"pidfd_open": confine.USER_NOTIF}}, confine.SECCOMP_FILTER_FLAG_NEW_LISTENER
+        [confine.Rule("pidfd_open", confine.USER_NOTIF)],
+        confine.SECCOMP_FILTER_FLAG_NEW_LISTENER,
     )
 except OSError as error:
     print(error, file=sys.stderr)
