@@ -44,6 +44,7 @@ struct walk {
     PyObject *zones; /* borrowed: types whose utcoffset() is C code */
     PyTypeObject *moments[4];
     bool immortal, prehash, data_only;
+    bool tracked_known; /* every tracked immortal has been on the stack */
     int err;
 };
 
@@ -359,6 +360,10 @@ visit(PyObject *op, void *arg)
         cl_object_set_immortal(op);
         kind->made++;
     } else if (!leaf) {
+        if (w->tracked_known && cl_object_is_gc(op) &&
+            cl_object_is_tracked(op)) {
+            return 0;
+        }
         int first = cl_ptrset_add(&w->seen, (uintptr_t)op);
         if (first != 1) {
             w->err = first < 0 ? first : 0;
@@ -418,9 +423,32 @@ drain(struct walk *w)
     return 0;
 }
 
+/* Begin with what is tracked and was immortal before: whatever else the walk
+ * then finds tracked and immortal is its own work, and needs no set to say so.
+ */
+static int
+push_immortals(struct walk *w, const struct cl_gc_lists *lists)
+{
+    for (int i = 0; i < CL_GC_LISTS; i++) {
+        uintptr_t gc = lists->head[i];
+        PyObject *op;
+        while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
+            if (cl_object_is_immortal(op) &&
+                (w->err = cl_ptrstack_push(&w->todo, (uintptr_t)op)) < 0) {
+                return w->err;
+            }
+        }
+    }
+    w->tracked_known = true;
+    return drain(w);
+}
+
 static int
 walk_all(struct walk *w, const struct cl_gc_lists *lists)
 {
+    if (w->immortal && push_immortals(w, lists) < 0) {
+        return w->err;
+    }
     for (int i = 0; i < CL_GC_LISTS; i++) {
         uintptr_t gc = lists->head[i];
         PyObject *op;
