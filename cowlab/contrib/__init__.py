@@ -1,0 +1,1 @@
+"""Preparation for the servers and pools that people fork with."""

@@ -1,0 +1,96 @@
+"""Pools and executors whose workers share what was loaded before them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cowlab
+
+PROGRAM = """
+import gc, json, os, sys
+from cowlab.contrib.multiprocessing import Pool, ProcessPoolExecutor, context
+
+table = [{"key": str(i), "value": [i, i + 1]} for i in range(25_000)]
+OFF = dict.fromkeys(
+    ["collect", "trim", "prehash", "immortalize", "freeze", "seal", "pause_gc"], False
+)
+
+def private():
+    with open("/proc/self/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if "Private_Dirty" in line)
+
+def epoch(_):
+    total = sum(len(row["key"]) + row["value"][1] for row in table)
+    gc.collect()
+    return total, gc.isenabled(), os.getpid(), private() * 1024
+
+def run(prepare):
+    %s
+
+prepared = [json.loads(sys.argv[1]) or {}][0]
+print(json.dumps(run(OFF if prepared == "off" else prepared)))
+"""
+
+WITH = {
+    "pool": """
+    with Pool(2, prepare=prepare, maxtasksperchild=3) as pool:
+        return pool.map(epoch, range(8), chunksize=1)
+""",
+    "executor": """
+    with ProcessPoolExecutor(2, prepare=prepare) as executor:
+        assert executor.preparation is None
+        results = list(executor.map(epoch, range(6)))
+        assert executor.preparation.step("freeze").done == bool(prepare != OFF)
+        return results
+""",
+    "process": """
+    fork = context(**prepare)
+    results = fork.SimpleQueue()
+    workers = [
+        fork.Process(target=lambda: results.put(epoch(0)), daemon=True)
+        for _ in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join(30)
+        assert worker.exitcode == 0
+    return found
+""",
+}
+
+
+def run(kind: str, prepare: object) -> list[Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM % WITH[kind].strip(), json.dumps(prepare)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", WITH)
+def test_workers_share_and_do_the_same_work(kind: str) -> None:
+    prepared, plain = run(kind, {}), run(kind, "off")
+    assert {row[0] for row in prepared} == {row[0] for row in plain}
+    assert all(collecting for _, collecting, _, _ in [*prepared, *plain])
+    workers = {pid for _, _, pid, _ in prepared}
+    assert len(workers) >= (4 if kind == "pool" else 1)  # the pool replaced some
+    assert os.getpid() not in workers
+    if sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount"):
+        most = max(size for *_, size in prepared)
+        least = max(size for *_, size in plain)
+        assert most < least / 4
