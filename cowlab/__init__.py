@@ -56,6 +56,11 @@ _HOME = {
     "ChildReport": "_forking",
     "Account": "_forking",
     "Pages": "_forking",
+    # experiments
+    "run": "_runner",
+    "load_result": "_result",
+    "Result": "_result",
+    "Comparison": "_result",
     # keeping it shared
     "prepare_fork": "_prepare",
     "PrepareReport": "_prepare",

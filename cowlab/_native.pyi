@@ -56,6 +56,7 @@ def immortalize(
     immortal: bool,
     /,
 ) -> tuple[list[tuple[type, str, int, int, int]], list[object]]: ...
+
 # py_rows.c
 class Rows:
     def __buffer__(self, flags: int, /) -> memoryview: ...

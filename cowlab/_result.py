@@ -19,7 +19,7 @@ __all__ = [
     "Missing",
     "Result",
     "Sample",
-    "load_file",
+    "load_result",
     "save_text",
 ]
 
@@ -307,7 +307,7 @@ def _check(data: object) -> None:
         )
 
 
-def load_file(path: str | os.PathLike[str]) -> Result | Comparison:
+def load_result(path: str | os.PathLike[str]) -> Result | Comparison:
     """The result in a file that ``cowlab run --json`` wrote."""
     from pathlib import Path
 

@@ -121,10 +121,9 @@ def freeze_is_for_collections(result: Result) -> Verdict:
     if frozen > plain / 10 or reads < MOST:
         return refuted(figures)
     if plain < MOST:
-        # The published machine's page is four times as large: three of four pages here
-        # hold ints alone, which no collection looks at.
         return different(
-            f"{figures}: with smaller pages fewer of them hold a container's header"
+            f"{figures}. Published growth counts what a child only reads as well:"
+            " refcount-privatisation measures that"
         )
     return reproduced(figures)
 

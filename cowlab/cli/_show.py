@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cowlab._result import Comparison, load_file
+from cowlab._result import Comparison, load_result
 
 __all__ = ["command"]
 
@@ -16,6 +16,6 @@ def command(file: str) -> None:
     from cowlab.report._console import console
     from cowlab.report._text import render
 
-    result = load_file(file)
+    result = load_result(file)
     results = result.results if isinstance(result, Comparison) else (result,)
     render(results, console())

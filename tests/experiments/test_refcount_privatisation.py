@@ -37,7 +37,8 @@ def test_what_was_measured_is_what_python_does(measured):
     assert measured.median("read", "rss_growth") < 2 << 20
     assert measured.median("collect", "touched") > 2 * copied("collect")
     assert measured.median("read-frozen", "frozen") > ROWS
-    assert measured.median("read", "frozen") == 0
+    # Not 0: 3.12 and 3.13 keep what is immortal among the frozen.
+    assert measured.median("read", "frozen") < 5000
 
 
 def test_its_claims_are_answered(measured):

@@ -13,7 +13,7 @@ from cowlab._result import (
     Comparison,
     Missing,
     Result,
-    load_file,
+    load_result,
     save_text,
 )
 
@@ -50,10 +50,10 @@ def test_a_result_comes_back_from_json_as_it_was(tmp_path):
     file = tmp_path / "result.json"
     for result in (a_result(), a_result(interrupted=True)):
         save_text(file, json.dumps(result.to_json()))
-        assert load_file(file) == result
+        assert load_result(file) == result
     both = Comparison((a_result(), a_result(environment={"python": "3.11.7"})))
     save_text(file, json.dumps(both.to_json()))
-    assert load_file(file) == both
+    assert load_result(file) == both
 
 
 def test_the_json_has_what_was_promised():
@@ -99,7 +99,7 @@ def test_what_is_no_result_is_told_in_a_sentence(tmp_path, text, why):
     file = tmp_path / "file"
     file.write_bytes(text)
     with pytest.raises(CowlabError, match=why) as caught:
-        load_file(file)
+        load_result(file)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
