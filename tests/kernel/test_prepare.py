@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+import cowlab
+
+ROOT = Path(cowlab.__file__).parents[1]
 
 immortality = pytest.mark.skipif(
     sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),

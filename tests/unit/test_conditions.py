@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import cowlab
 from cowlab._conditions import CONDITIONS, Finding, conditions
 from cowlab._prepare import STEPS
 
@@ -128,7 +129,7 @@ def test_allocator(allocator: str, expected: bool) -> None:
         check=True,
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(cowlab.__file__).parents[1],
     )
     assert run.stdout.strip() == str(expected)
 
