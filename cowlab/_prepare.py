@@ -356,13 +356,13 @@ def prepare_fork(
         left = sum(sum(types.values()) for types in report.left.values())
         plan.enter("immortalize", report.seconds, {"made": report.made, "left": left})
         _install_hooks()
-        _forks.pid = os.getpid()
-        _forks.enable = pause_gc and (_forks.enable or was_on)
-        _forks.collect = collect and freeze
-        _forks.freeze = freeze
-        _forks.seal = plan.wants("seal")
         plan.take("freeze", _freeze)
         plan.take("seal", _seal)
+    _forks.pid = os.getpid()
+    _forks.enable = pause_gc and (_forks.enable or was_on)
+    _forks.collect = collect and freeze
+    _forks.freeze = freeze
+    _forks.seal = plan.steps[-1].done
     if pause_gc:
         gc.disable()
     return PrepareReport(
