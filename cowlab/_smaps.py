@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from cowlab import _native
+from cowlab._errors import Unsupported
 
 __all__ = [
     "MapsEntry",
@@ -37,8 +38,8 @@ _SHARED_MEMORY = ("/memfd:", "/SYSV", "/dev/zero", "/dev/shm/", "[anon_shmem:")
 _DELETED = " (deleted)"
 
 
-def _kind(path: str, inode: int) -> str:
-    if inode or path.startswith("[anon_shmem:"):
+def _kind(path: str, has_file: bool) -> str:
+    if has_file or path.startswith("[anon_shmem:"):
         if path.startswith("/anon_hugepage"):
             return "hugetlb"
         return "shared memory" if path.startswith(_SHARED_MEMORY) else "file"
@@ -67,9 +68,10 @@ class MapsEntry:
 
     ``start`` and ``end`` are addresses, end excluded; ``perms`` is as the kernel writes
     it, ``"rw-p"``; ``offset`` is into the file, in bytes; ``major``, ``minor`` and
-    ``inode`` identify the file, 0 where there is none. ``path`` is None where the line
-    has none; it is the kernel's text, with a newline in a file name as the four
-    characters ``\\012``; ``os.fsencode`` gives its bytes.
+    ``inode`` identify the file, all 0 where there is none (a System V segment can be
+    inode 0). ``path`` is None where the line has none; it is the kernel's text, with a
+    newline in a file name as the four characters ``\\012``; ``os.fsencode`` gives its
+    bytes.
     """
 
     start: int
@@ -101,12 +103,13 @@ class MapsEntry:
         Paths are not: a deleted file and its successor share one, System V segments
         too.
         """
-        return (self.major, self.minor, self.inode) if self.inode else None
+        key = (self.major, self.minor, self.inode)
+        return key if any(key) else None
 
     @property
     def deleted(self) -> bool:
         """Whether the path is marked as deleted (a name can end so by itself)."""
-        return self.inode != 0 and (self.path or "").endswith(_DELETED)
+        return self.file is not None and (self.path or "").endswith(_DELETED)
 
     @property
     def name(self) -> str | None:
@@ -123,7 +126,7 @@ class MapsEntry:
     @property
     def kind(self) -> str:
         """One of ``KINDS``."""
-        return _kind(self.path or "", self.inode)
+        return _kind(self.path or "", self.file is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class SmapsEntry(MapsEntry):
         """One of ``KINDS``; huge pages from the pool are known by their flag ``ht``."""
         if self.flags is not None and "ht" in self.flags:
             return "hugetlb"
-        return _kind(self.path or "", self.inode)
+        return _kind(self.path or "", self.file is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,4 +306,7 @@ def smaps_rollup(pid: int | None = None) -> SmapsRollup:
     >>> memory.uss <= memory.pss <= memory.rss
     True
     """
-    return _native.smaps_rollup(pid, SmapsRollup)
+    try:
+        return _native.smaps_rollup(pid, SmapsRollup)
+    except Unsupported:
+        return _native.sum_of_smaps(pid, SmapsRollup)

@@ -94,5 +94,5 @@ cl_map_is(const struct cl_map *map, const char *name)
 bool
 cl_map_has_file(const struct cl_map *map)
 {
-    return map->inode != 0;
+    return map->inode != 0 || map->major != 0 || map->minor != 0;
 }

@@ -39,8 +39,9 @@ int cl_maps_next(const char **cursor, const char *end, struct cl_map *map);
 /* Whether the path is exactly `name`, as "[heap]". */
 bool cl_map_is(const struct cl_map *map, const char *name);
 
-/* Whether the mapping has a file of its own (an inode), hugetlb and
- * shared-memory files included. */
+/* Whether the mapping has a file of its own, hugetlb and shared-memory files
+ * included. The inode alone does not say: that of the first System V segment
+ * is 0. */
 bool cl_map_has_file(const struct cl_map *map);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "cl_proc.h"
 
@@ -156,6 +158,29 @@ raise_absent(int err, pid_t pid, const char *name, const char *path)
     return result;
 }
 
+static PyObject *
+raise_denied(int err, pid_t pid, const char *path)
+{
+    if ((pid == 0 || pid == getpid()) && prctl(PR_GET_DUMPABLE) != 1) {
+        /* What setuid leaves behind; the files of such a process are root's.
+         */
+        return cl_raise_os("Unreadable", err,
+                           "the kernel guards this process since it changed "
+                           "its user: prctl(PR_SET_DUMPABLE, 1) opens it, or "
+                           "CAP_DAC_OVERRIDE",
+                           path);
+    }
+    PyObject *subject = who(pid);
+    PyObject *text =
+        subject == NULL
+            ? NULL
+            : PyUnicode_FromFormat("the kernel denies the memory of %U: be "
+                                   "its owner, or have CAP_SYS_PTRACE",
+                                   subject);
+    Py_XDECREF(subject);
+    return raise_os("Unreadable", err, text, path);
+}
+
 PyObject *
 cl_raise_reading(int err, pid_t pid, const char *name)
 {
@@ -170,15 +195,7 @@ cl_raise_reading(int err, pid_t pid, const char *name)
         return raise_absent(err, pid, name, path);
     }
     if (err == EACCES || err == EPERM) {
-        PyObject *subject = who(pid);
-        PyObject *text =
-            subject == NULL
-                ? NULL
-                : PyUnicode_FromFormat("the kernel denies the memory of %U: "
-                                       "be its owner, or have CAP_SYS_PTRACE",
-                                       subject);
-        Py_XDECREF(subject);
-        return raise_os("Unreadable", err, text, path);
+        return raise_denied(err, pid, path);
     }
     return cl_raise(err, "read", path);
 }

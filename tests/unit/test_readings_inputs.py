@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from recorded import HEADER, MAPS, ROLLUP, SMAPS, SMAPS_510, SMAPS_618, STAT, STATUS
+from proc_texts import HEADER, MAPS, ROLLUP, SMAPS, SMAPS_510, SMAPS_618, STAT, STATUS
 
 from cowlab import (
     MapsEntry,
@@ -166,6 +166,11 @@ def test_files_of_one_name_are_told_apart_by_inode() -> None:
     second = path_of(b"/SYSV00000000 (deleted)", b"00:01", b"2")
     assert first.path == second.path and first.file != second.file
     assert first.kind == "shared memory"
+
+
+def test_the_first_system_v_segment_has_inode_0() -> None:
+    entry = path_of(b"/SYSV00000000 (deleted)", b"00:01", b"0")
+    assert entry.kind == "shared memory" and entry.file == (0, 1, 0) and entry.deleted
 
 
 def test_a_file_name_forges_no_field() -> None:

@@ -9,7 +9,7 @@ import proc_oracle as oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import MAPS, ROLLUP, SMAPS, SMAPS_510, STAT, STATUS
+from proc_texts import MAPS, ROLLUP, SMAPS, SMAPS_510, STAT, STATUS
 
 from cowlab import (
     MapsEntry,
