@@ -208,6 +208,8 @@ cl_object_layout(struct cl_object_layout *out)
         .tp_itemsize = offsetof(PyTypeObject, tp_itemsize),
         .tp_flags = offsetof(PyTypeObject, tp_flags),
         .tp_mro = offsetof(PyTypeObject, tp_mro),
+        .tp_dictoffset = offsetof(PyTypeObject, tp_dictoffset),
+        .tp_weaklistoffset = offsetof(PyTypeObject, tp_weaklistoffset),
         .flag_ready = Py_TPFLAGS_READY,
         .flag_gc = Py_TPFLAGS_HAVE_GC,
         .flag_heap = Py_TPFLAGS_HEAPTYPE,

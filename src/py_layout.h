@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cl_object.h"
+
 /* ---- Is this interpreter one whose layouts are known? ---- */
 
 /* NULL, or why not (a free-threaded build), as one clause. */
@@ -28,20 +30,6 @@ int cl_layout_require(const char *what);
  * references of a type that has them managed. Both lie before the object. */
 #define CL_GC_HEAD 16
 #define CL_PREHEADER 16
-
-/* How to read objects as bytes, in this process or in another one of the same
- * interpreter image. Offsets in bytes, from the object or from the type. */
-struct cl_object_layout {
-    uint32_t refcount, type, size; /* of ob_refcnt, ob_type, ob_size */
-    uint32_t header;               /* bytes of PyObject_HEAD */
-    uint32_t tp_name, tp_basicsize, tp_itemsize, tp_flags, tp_mro;
-    uint64_t flag_ready, flag_gc, flag_heap, flag_type_subclass;
-    uint64_t flag_preheader; /* any of these: CL_PREHEADER bytes more */
-    uint64_t flag_long_subclass, flag_str_subclass, flag_inline_values;
-    uint32_t version;      /* PY_VERSION_HEX >> 16, as 0x030b */
-    uint64_t type_type;    /* address of PyType_Type */
-    uint32_t debug_prefix; /* 16 where PYTHONMALLOC=debug, else 0 */
-};
 
 /* 0, or -ENOTSUP. */
 int cl_object_layout(struct cl_object_layout *out);

@@ -12,6 +12,7 @@ static PyMethodDef *const parts[] = {
     cl_recorder_methods,
     cl_immortal_methods,
     cl_heap_methods,
+    cl_where_methods,
 };
 /* clang-format on */
 

@@ -1,0 +1,65 @@
+/* Objects in another process's memory, or in one's own seen the same way. */
+#ifndef COWLAB_CL_MEMORY_H
+#define COWLAB_CL_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "cl_object.h"
+#include "cl_where.h"
+
+#define CL_TYPE_NAME 32
+
+/* What there is to know of a type, or of what turned out to be none. */
+struct cl_type {
+    uint64_t address;
+    bool is_type;
+    uint64_t flags;
+    int64_t basicsize, itemsize, dict_offset, weak_offset;
+    uint32_t prefix; /* bytes before an instance in its block */
+    char name[CL_TYPE_NAME];
+};
+
+#define CL_TYPE_SLOTS 8192u /* a power of two */
+
+/* /proc/PID/mem with a window, and the types met so far. Start from {0}. */
+struct cl_memory {
+    int fd;
+    uint64_t page;
+    uint64_t window_at;
+    size_t window_len;
+    unsigned char window[64 << 10];
+    struct cl_type types[CL_TYPE_SLOTS];
+};
+
+int cl_memory_open(struct cl_memory *memory, pid_t pid);
+void cl_memory_close(struct cl_memory *memory);
+uint64_t cl_memory_page(const struct cl_memory *memory);
+bool cl_memory_read(struct cl_memory *memory, uint64_t at, void *to,
+                    size_t len);
+bool cl_memory_word(struct cl_memory *memory, uint64_t at, uint64_t *word);
+
+/* An object that begins in a block. */
+struct cl_found {
+    uint64_t object;
+    const struct cl_type *type;
+};
+
+/* The object in the block of `size` bytes, if it holds one. */
+bool cl_object_find(struct cl_memory *memory,
+                    const struct cl_object_layout *layout, uint64_t block,
+                    uint64_t size, struct cl_found *found);
+
+/* The same for a block whose bytes are at hand. */
+bool cl_object_find_in(struct cl_memory *memory,
+                       const struct cl_object_layout *layout, uint64_t block,
+                       const unsigned char *bytes, uint64_t size,
+                       struct cl_found *found);
+
+/* The field at `offset` bytes from an object of `type`. */
+enum cl_field cl_object_field(const struct cl_object_layout *layout,
+                              const struct cl_type *type, int64_t offset);
+
+#endif
