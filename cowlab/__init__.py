@@ -50,6 +50,8 @@ _HOME = {
     # the heap: arenas, pools, objects
     "arenas": "_pools",
     "pools": "_pools",
+    "trim": "_trim",
+    "TrimReport": "_trim",
     # measuring a fork
     "measure": "_forking",
     "ForkReport": "_forking",

@@ -49,7 +49,7 @@ class Pools(Table[PoolRow]):
     __slots__ = ("_states",)
 
     def __init__(self, data: Any, states: Any) -> None:
-        super().__init__(data, PoolRow, "Q" * 3 + "I" * 10)
+        super().__init__(data, PoolRow, "Q" * 3 + "I" * 10 + "Q")
         self._states = memoryview(states)
 
     def states(self, pool: PoolRow) -> memoryview:

@@ -94,6 +94,7 @@ class PoolRow(NamedTuple):
     resident: int
     arena_index: int
     interpreter: int
+    pages: int
 
 
 class ArenaRow(NamedTuple):

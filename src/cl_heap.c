@@ -102,7 +102,7 @@ read_pool(const struct scan *scan, uint64_t address, const uint64_t *entries,
 
 static int
 append_pool(struct scan *scan, uint64_t address, const struct cl_pool *pool,
-            const unsigned char *blocks, uint32_t resident)
+            const unsigned char *blocks, uint64_t pages, uint32_t resident)
 {
     struct cl_heap *heap = scan->heap;
     size_t size = sizeof(struct cl_pool_row);
@@ -129,23 +129,28 @@ append_pool(struct scan *scan, uint64_t address, const struct cl_pool *pool,
         .retired = pool->retired,
         .resident = resident,
         .arena_index = pool->header.arena_index,
+        .pages = pages,
     };
     heap->nblocks += scan->with_blocks ? pool->capacity : 0;
     return 0;
 }
 
-static uint32_t
-resident_bytes(const struct scan *scan, uint64_t address, uint64_t size,
-               const uint64_t *entries, uint64_t start)
+/* Which pages of a pool are there, a bit each, and their bytes. */
+static uint64_t
+resident_pages(const struct scan *scan, uint64_t address,
+               const uint64_t *entries, uint64_t start, uint32_t *bytes)
 {
-    uint64_t step = scan->page < CL_POOL_SIZE ? scan->page : CL_POOL_SIZE;
-    uint32_t resident = 0;
-    for (uint64_t at = address; at < address + size; at += step) {
+    uint32_t step = scan->page < CL_POOL_SIZE ? scan->page : CL_POOL_SIZE;
+    uint64_t pages = 0;
+    *bytes = 0;
+    for (uint32_t i = 0; i < CL_POOL_SIZE / step; i++) {
+        uint64_t at = address + (uint64_t)i * step;
         if (entries[(at - start) / scan->page] & CL_PM_PRESENT) {
-            resident += step;
+            *bytes += step;
+            pages |= 1ull << i;
         }
     }
-    return resident;
+    return pages;
 }
 
 /* 1 a pool, 0 none, -errno. */
@@ -171,9 +176,10 @@ scan_slot(struct scan *scan, uint64_t address, const uint64_t *entries,
             return is_fatal(err) ? err : 0;
         }
         if (cl_pool_validate(bytes, address, &pool, blocks) == 0) {
-            uint32_t resident =
-                resident_bytes(scan, address, CL_POOL_SIZE, entries, start);
-            err = append_pool(scan, address, &pool, blocks, resident);
+            uint32_t resident;
+            uint64_t pages =
+                resident_pages(scan, address, entries, start, &resident);
+            err = append_pool(scan, address, &pool, blocks, pages, resident);
             return err < 0 ? err : 1;
         }
     }

@@ -10,7 +10,7 @@
 
 #include "cl_proc.h"
 
-/* One pool. 64 bytes, no padding: Python reads these as they are. */
+/* One pool. 72 bytes, no padding: Python reads these as they are. */
 struct cl_pool_row {
     uint64_t address;
     uint64_t arena; /* address of the arena it lies in */
@@ -21,6 +21,7 @@ struct cl_pool_row {
     uint32_t resident;                              /* bytes of 16,384 */
     uint32_t arena_index;
     uint32_t interpreter; /* index of its table, as in cl_arena_row */
+    uint64_t pages; /* bit i: its page i is there; where a pool has any */
 };
 
 /* One arena. size == live + free + retired + overhead. */

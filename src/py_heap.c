@@ -1,10 +1,12 @@
 /* Arenas and pools of this process or another: arguments in, rows out. */
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cl_heap.h"
 #include "cl_pool.h"
+#include "cl_trim.h"
 #include "py_layout.h"
 #include "py_rows.h"
 
@@ -61,7 +63,141 @@ scan_heap(PyObject *module, PyObject *args)
     return result;
 }
 
+/* ---- Trim and seal ---- */
+
+/* A scan of this process for a change of its pools, with one block held in a
+ * pool so that the kind of allocator can be seen. */
+struct own_heap {
+    struct cl_heap heap;
+    void *probe;
+};
+
+static void
+own_heap_release(struct own_heap *own)
+{
+    cl_heap_release(&own->heap);
+    PyObject_Free(own->probe);
+}
+
+/* Whether an object's block is a block of a pool, with nothing before it: not
+ * so under another allocator, nor under the debug hooks. */
+static bool
+is_plain_pymalloc(const struct own_heap *own)
+{
+    uint64_t address = (uint64_t)(uintptr_t)own->probe;
+    uint64_t base = address & ~(uint64_t)(CL_POOL_SIZE - 1);
+    const struct cl_pool_row *rows =
+        (const struct cl_pool_row *)(const void *)own->heap.pools.data;
+    for (size_t i = 0; i < own->heap.npools; i++) {
+        if (rows[i].address == base) {
+            return rows[i].interpreter == 0 && rows[i].block_size == 32 &&
+                   (address - base - CL_POOL_HEADER) % 32 == 0;
+        }
+    }
+    return false;
+}
+
+/* 0, or -1 with an exception and nothing to release. */
+static int
+own_heap_scan(const char *what, struct own_heap *own)
+{
+    *own = (struct own_heap){{{0}}};
+    if (cl_layout_require(what) < 0) {
+        return -1;
+    }
+#ifdef Py_DEBUG
+    cl_raise_named("Unsupported",
+                   "%s: this is a debug build, which asserts that pools are "
+                   "as it left them: use a release build of CPython",
+                   what);
+    return -1;
+#endif
+    own->probe = PyObject_Malloc(32);
+    if (own->probe == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int err = cl_heap_scan(0, table_of(0), 0, &own->heap);
+    if (err < 0) {
+        cl_raise_reading(err, 0, "mem");
+    } else if (!is_plain_pymalloc(own)) {
+        err = -1;
+        cl_raise_named("Unsupported",
+                       "%s: objects are not in plain pymalloc blocks here: "
+                       "unset PYTHONMALLOC and PYTHONDEVMODE",
+                       what);
+    }
+    if (err < 0) {
+        own_heap_release(own);
+        return -1;
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(trim_pools_doc,
+             "trim_pools() -> dict\n\nGive back the free pages of pools of\n"
+             "the calling interpreter; see struct cl_trim.");
+
+static PyObject *
+trim_pools(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    struct own_heap own;
+    if (own_heap_scan("trim", &own) < 0) {
+        return NULL;
+    }
+    struct cl_trim trim;
+    int err = cl_trim_heap(&own.heap, &trim);
+    own_heap_release(&own);
+    if (err < 0) {
+        return cl_raise(err, "give pages back", "madvise(MADV_DONTNEED)");
+    }
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "pools", trim.pools,
+        "pools_trimmed", trim.pools_trimmed, "pools_reset", trim.pools_reset,
+        "pools_left", trim.pools_left, "pages", trim.pages, "bytes",
+        trim.bytes, "blocks_retired", trim.blocks_retired, "blocks_restored",
+        trim.blocks_restored, "blocks_left", trim.blocks_left);
+}
+
+PyDoc_STRVAR(seal_pools_doc,
+             "seal_pools() -> dict\n\nMake every partly used pool of the\n"
+             "calling interpreter look full; see struct cl_seal.");
+
+static PyObject *
+seal_pools(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    struct own_heap own;
+    if (own_heap_scan("seal", &own) < 0) {
+        return NULL;
+    }
+    struct cl_seal seal;
+    cl_seal_heap(&own.heap, &seal);
+    own_heap_release(&own);
+    return Py_BuildValue("{s:K,s:K,s:K,s:K}", "pools", seal.pools,
+                         "pools_sealed", seal.pools_sealed, "pools_left",
+                         seal.pools_left, "blocks_retired",
+                         seal.blocks_retired);
+}
+
+PyDoc_STRVAR(trim_libc_doc, "trim_libc() -> bool\n\nglibc's malloc_trim(0).\n"
+                            "None where the C library has none.");
+
+static PyObject *
+trim_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+#ifdef __GLIBC__
+    int returned;
+    Py_BEGIN_ALLOW_THREADS returned = malloc_trim(0);
+    Py_END_ALLOW_THREADS return PyBool_FromLong(returned);
+#else
+    Py_RETURN_NONE;
+#endif
+}
+
 PyMethodDef cl_heap_methods[] = {
+    {"trim_pools", trim_pools, METH_NOARGS, trim_pools_doc},
+    {"seal_pools", seal_pools, METH_NOARGS, seal_pools_doc},
+    {"trim_libc", trim_libc, METH_NOARGS, trim_libc_doc},
     {"scan_heap", scan_heap, METH_VARARGS, scan_heap_doc},
     {NULL, NULL, 0, NULL},
 };
