@@ -66,6 +66,14 @@ append_granule(struct cl_pages *pages, uint64_t number,
     return 0;
 }
 
+/* A guard (MADV_GUARD_INSTALL, under the stacks of threads) looks swapped out,
+ * but nothing is there. */
+static inline bool
+is_populated(uint64_t entry)
+{
+    return (entry & (CL_PM_PRESENT | CL_PM_SWAPPED)) && !(entry & CL_PM_GUARD);
+}
+
 static inline uint8_t
 byte_of(uint64_t entry)
 {
@@ -83,7 +91,7 @@ fold(struct cl_pages *pages, uint64_t first, const uint64_t *entries, size_t n,
     uint8_t kind_bits = (uint8_t)(kind << CL_PAGE_KIND_SHIFT);
     uint64_t own = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!(entries[i] & (CL_PM_PRESENT | CL_PM_SWAPPED))) {
+        if (!is_populated(entries[i])) {
             continue;
         }
         uint64_t page = first + i;
@@ -107,7 +115,7 @@ count_exclusive(const uint64_t *entries, size_t n, size_t *populated)
 {
     size_t exclusive = 0;
     for (size_t i = 0; i < n; i++) {
-        *populated += (entries[i] & (CL_PM_PRESENT | CL_PM_SWAPPED)) != 0;
+        *populated += is_populated(entries[i]);
         exclusive += (entries[i] & (CL_PM_PRESENT | CL_PM_EXCLUSIVE)) ==
                      (CL_PM_PRESENT | CL_PM_EXCLUSIVE);
     }

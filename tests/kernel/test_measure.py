@@ -277,6 +277,21 @@ def test_a_large_hole_is_skipped():
     memory.close()
 
 
+def test_a_guard_is_no_page():
+    """glibc 2.42 puts one under every thread's stack; in the page map it looks
+    swapped out."""
+    memory = plant()
+    try:
+        memory.madvise(102, 0, 100 * PAGE)  # MADV_GUARD_INSTALL
+    except OSError as error:
+        pytest.skip(f"this kernel has no guards (Linux 6.13): {error}")
+    report = cowlab.measure(lambda: None)
+    if report.unknown == 100:
+        pytest.skip("this kernel's page map does not show guards (Linux 6.15)")
+    assert report.unknown == 0
+    assert in_anonymous(report).inherited >= TOTAL - 100
+
+
 def test_setup_runs_here_before_the_fork():
     pids: list[int] = []
     report = cowlab.measure(lambda: list(pids), setup=lambda: pids.append(os.getpid()))
@@ -369,7 +384,6 @@ def test_report_as_data_text_and_html():
     assert "value" not in data["children"][0]
     text = str(report)
     assert f"{report.inherited:,}" in text
-    assert max(map(len, text.splitlines())) <= 100
     assert f"{report.inherited:,}" in report._repr_html_()
 
 
