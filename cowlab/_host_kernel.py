@@ -348,8 +348,8 @@ PROBES = (
         "pagemap_scan",
         "kernel",
         "PAGEMAP_SCAN: holes in large mappings are skipped, and zero pages told apart.",
-        "every entry of sparse mappings is read, 5 ns a page; pages of zeros that nobody"
-        " wrote may count as inherited, and the report says so",
+        "every entry of sparse mappings is read, 5 ns a page; pages of zeros that"
+        " nobody wrote may count as inherited, and the report says so",
         _by_native(
             {errno.ENOTTY: _OLD_SCAN, errno.EINVAL: _OLD_SCAN},
             "one page found by the ioctl in a child",
