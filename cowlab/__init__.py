@@ -63,6 +63,14 @@ _HOME = {
     "load_result": "_result",
     "Result": "_result",
     "Comparison": "_result",
+    # who wrote to the pages that were copied
+    "record": "_recorder",
+    "read_record": "_recorder",
+    "Recorder": "_recorder",
+    "Record": "_recorder",
+    "Fault": "_recorder",
+    "Blame": "_blame",
+    "BlamedPage": "_blame",
     # keeping it shared
     "prepare_fork": "_prepare",
     "PrepareReport": "_prepare",

@@ -253,7 +253,7 @@ cl_object_find_in(struct cl_memory *memory,
 {
     static const uint32_t prefixes[] = {GC_HEAD, GC_HEAD + PREHEADER, 0};
     uint64_t at_first = 0;
-    found->type = NULL;
+    bool any = false;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         uint64_t at = prefixes[i] + layout->debug_prefix;
         uint64_t count, address;
@@ -272,16 +272,16 @@ cl_object_find_in(struct cl_memory *memory,
         }
         /* Two candidates: one is what the block held before. The later one
          * is an object without a GC head, or has a longer prefix. */
-        if (found->type != NULL &&
-            is_gc_head(memory, block + at_first - GC_HEAD,
-                       bytes + at_first - GC_HEAD)) {
+        if (any && is_gc_head(memory, block + at_first - GC_HEAD,
+                              bytes + at_first - GC_HEAD)) {
             return true;
         }
         found->object = block + at;
-        found->type = type;
+        found->type = *type;
         at_first = at;
+        any = true;
     }
-    return found->type != NULL;
+    return any;
 }
 
 bool

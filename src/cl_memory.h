@@ -44,7 +44,7 @@ bool cl_memory_word(struct cl_memory *memory, uint64_t at, uint64_t *word);
 /* An object that begins in a block. */
 struct cl_found {
     uint64_t object;
-    const struct cl_type *type;
+    struct cl_type type;
 };
 
 /* The object in the block of `size` bytes, if it holds one. */

@@ -65,7 +65,7 @@ offer(const struct wanted *wanted, uint64_t page, uint64_t pointer,
         }
         if (is_buffer(answer) && answer->owner == 0) {
             answer->owner = found->object;
-            memcpy(answer->owner_type, found->type->name,
+            memcpy(answer->owner_type, found->type.name,
                    sizeof answer->owner_type);
         }
     }
@@ -111,18 +111,18 @@ ask_object(const struct wanted *wanted, const struct cl_object_layout *layout,
 {
     uint64_t pointer, at = found->object - address;
     uint32_t from, to;
-    if (owns_buffer(found->type, &from, &to)) {
+    if (owns_buffer(&found->type, &from, &to)) {
         for (uint32_t word = from; word < to && at + word + 8 <= size;
              word += 8) {
             memcpy(&pointer, block + at + word, sizeof pointer);
             offer(wanted, page, pointer, found);
         }
     }
-    if (found->type->prefix > 16) {
+    if (found->type.prefix > 16) {
         /* The instance's dict or values. Some keep a flag in the low bits;
          * from 3.12 to 3.13 values are known by them. */
         for (uint32_t word = 0; word < 16; word += 8) {
-            memcpy(&pointer, block + at - found->type->prefix + word,
+            memcpy(&pointer, block + at - found->type.prefix + word,
                    sizeof pointer);
             if (layout->version == 0x030c && (pointer & 1)) {
                 pointer += 1;

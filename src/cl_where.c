@@ -59,7 +59,8 @@ heap_chunk(struct cl_memory *memory, uint64_t heap_end, uint64_t address,
 }
 
 /* A large chunk has pages of its own: look for its header at the start of this
- * one and of those below, down to `floor`. */
+ * one and of those below, down to `floor`. Its size is a multiple of the page
+ * size, or (from glibc 2.43) a header short of it. */
 static bool
 mmapped_chunk(struct cl_memory *memory, const struct cl_map *map,
               uint64_t floor, uint64_t address, struct chunk *out)
@@ -72,7 +73,8 @@ mmapped_chunk(struct cl_memory *memory, const struct cl_map *map,
         }
         uint64_t len = head[1] & ~(uint64_t)CHUNK_FLAGS;
         if (head[0] == 0 && (head[1] & CHUNK_FLAGS) == CHUNK_MMAPPED &&
-            len % page == 0 && len != 0 && at + len <= map->end) {
+            (len + CHUNK_HEADER) % page <= CHUNK_HEADER && len != 0 &&
+            at + len <= map->end) {
             *out = (struct chunk){at, len, true};
             return address < at + len;
         }
@@ -151,7 +153,7 @@ look_into(struct search *search, struct cl_where *out, uint64_t block,
                         &found)) {
         return;
     }
-    const struct cl_type *type = found.type;
+    const struct cl_type *type = &found.type;
     int64_t offset = (int64_t)(out->address - found.object);
     out->place = CL_PLACE_OBJECT;
     out->object = found.object;

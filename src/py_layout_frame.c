@@ -150,3 +150,23 @@ cl_frame_current(struct cl_code_view *view)
     };
     return true;
 }
+
+PyObject *
+cl_frame_stacks(void)
+{
+    PyObject *list = PyList_New(0);
+    PyThreadState *state =
+        PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    for (; list != NULL && state != NULL; state = PyThreadState_Next(state)) {
+        const _PyStackChunk *chunk = state->datastack_chunk;
+        for (; list != NULL && chunk != NULL; chunk = chunk->previous) {
+            uint64_t start = (uintptr_t)chunk;
+            PyObject *pair = Py_BuildValue("(KK)", start, start + chunk->size);
+            if (pair == NULL || PyList_Append(list, pair) < 0) {
+                Py_CLEAR(list);
+            }
+            Py_XDECREF(pair);
+        }
+    }
+    return list;
+}

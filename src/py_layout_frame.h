@@ -3,6 +3,9 @@
 #ifndef COWLAB_PY_LAYOUT_FRAME_H
 #define COWLAB_PY_LAYOUT_FRAME_H
 
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
 #include <stdbool.h>
 
 #include "cl_record.h"
@@ -11,5 +14,9 @@
  * GIL or not. False where it runs none. Pointers in `view` are into objects
  * that live at least until the handler returns. Async-signal-safe. */
 bool cl_frame_current(struct cl_code_view *view);
+
+/* [(start, end)] of the memory that Python frames of this interpreter's
+ * threads lie in. A new reference, or NULL. Needs the GIL. */
+PyObject *cl_frame_stacks(void);
 
 #endif

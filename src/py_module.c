@@ -10,9 +10,9 @@ static PyMethodDef *const parts[] = {
     cl_fork_methods,
     cl_host_methods,
     cl_recorder_methods,
+    cl_where_methods,
     cl_immortal_methods,
     cl_heap_methods,
-    cl_where_methods,
 };
 /* clang-format on */
 

@@ -17,9 +17,9 @@ extern PyMethodDef cl_pagemap_methods[];
 extern PyMethodDef cl_fork_methods[];
 extern PyMethodDef cl_host_methods[];
 extern PyMethodDef cl_recorder_methods[];
+extern PyMethodDef cl_where_methods[];
 extern PyMethodDef cl_immortal_methods[];
 extern PyMethodDef cl_heap_methods[];
-extern PyMethodDef cl_where_methods[];
 
 /* Raise for a failed reading: -err is what a cl_* function returned,
  * `operation` a verb phrase ("read", "parse"), `path` what it was done to.

@@ -325,7 +325,14 @@ done:
     return out;
 }
 
+static PyObject *
+frame_stacks(PyObject *module, PyObject *unused)
+{
+    return cl_frame_stacks();
+}
+
 PyMethodDef cl_recorder_methods[] = {
+    {"frame_stacks", frame_stacks, METH_NOARGS, NULL},
     {"recorder_prepare", recorder_prepare, METH_VARARGS, NULL},
     {"recorder_enable", recorder_enable, METH_O, NULL},
     {"recorder_disable", recorder_disable, METH_O, NULL},
