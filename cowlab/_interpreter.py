@@ -105,10 +105,10 @@ class Interpreter:
         """Start it, have it do ``order``, and return its answer.
 
         It has a session of its own: Ctrl-C reaches the runner only, and whatever the
-        arm leaves behind is killed with it. What it prints goes to memory.
+        arm leaves behind is killed with it. What it prints is kept in case of need.
         """
         answer_end, arm_end = os.pipe()
-        said = os.memfd_create("cowlab-arm")
+        said = _scratch()
         process = None
         try:
             order = {**order, "pipe": arm_end}
@@ -141,6 +141,16 @@ class Interpreter:
             for fd in (answer_end, arm_end, said):
                 if fd >= 0:
                     os.close(fd)
+
+
+def _scratch() -> int:
+    """A file without a name for what the arm prints, in memory where that can be."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("cowlab-arm")
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _read_line(fd: int, deadline: float) -> bytes | None:

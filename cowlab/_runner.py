@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -44,8 +44,10 @@ def run(
     if times < 1:
         raise UsageError(f"repeat is {times}, and must be at least 1")
     limit = exp.timeout if timeout is None else timeout
-    if limit <= 0:
-        raise UsageError(f"timeout is {limit:g}, and must be above 0 seconds")
+    if not 0 < limit <= 1e9:
+        raise UsageError(
+            f"timeout is {limit:g}, and must be above 0 seconds and finite"
+        )
 
     if pythons:
         from cowlab._pythons import prepare
@@ -61,18 +63,15 @@ def run(
         Result(exp.name, exp.title, exp.columns, settings, place.environment(), ())
         for place in places
     ]
-    todo = [
-        (turn, arm, at)
-        for turn in range(times)
-        for arm, at in _there_and_back(product(chosen, range(len(places))), turn)
-    ]
+    once = list(product(chosen, range(len(places))))
+    todo = ((n, *step) for n in range(times) for step in once[:: -1 if n % 2 else 1])
     interrupted = False
     try:
         for done, (turn, arm, at) in enumerate(todo):
             version = results[at].environment["python"]
             if progress:
                 label = f"{arm} on {version}" if len(places) > 1 else arm
-                progress(done, len(todo), label)
+                progress(done, len(once) * times, label)
             if _has_failed(results[at], arm):
                 continue
             outcome = _one(exp, arm, turn, settings, places[at], limit)
@@ -81,13 +80,6 @@ def run(
         interrupted = True
     results = [judge(exp, replace(r, interrupted=interrupted)) for r in results]
     return Comparison(tuple(results)) if pythons else results[0]
-
-
-def _there_and_back(
-    pairs: Iterable[tuple[str, int]], turn: int
-) -> list[tuple[str, int]]:
-    ordered = list(pairs)
-    return ordered[::-1] if turn % 2 else ordered
 
 
 def _has_failed(result: Result, arm: str) -> bool:

@@ -276,8 +276,8 @@ EXPERIMENT = Experiment(
         Claim("A10", "A §7", "1.96 faults per privatised page", faults_per_page),
     ),
     parameters={
-        "rows": Parameter(800_000, "lists of three ints in the parent"),
-        "allocations": Parameter(400_000, "new lists in the child (automatic)"),
+        "rows": Parameter(800_000, "lists in the parent", maximum=100_000_000),
+        "allocations": Parameter(400_000, "new lists (automatic)", maximum=10**8),
     },
     arms=tuple(
         Arm(name + frozen, about + (", after gc.freeze()" if frozen else ""))

@@ -8,6 +8,7 @@ a CowlabError becomes its message on stderr and exit 1, a UsageError exit 2.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -54,7 +55,7 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if word not in COMMANDS and not word.startswith("-"):
-            ctx.fail(f"There is no command {word!r}. {suggest(word, COMMANDS)}")
+            ctx.fail(f"There is no command {word!r}. {_instead_of(word)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(
@@ -73,43 +74,64 @@ class _Commands(click.Group):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, False, **extra)
-        for stream in (sys.stdout, sys.stderr):
-            # A character that the locale lacks is a "?", never a traceback.
-            if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="replace")
+        _prepare_streams()
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
             sys.stdout.flush()
         except click.ClickException as error:
             error.show()
-            sys.exit(error.exit_code)
+            _leave(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            _leave_quietly()
+            _leave(INTERRUPTED)
+        except BrokenPipeError:  # the reader has left (`| head`): without a word
+            _leave(1)
         except UsageError as error:
-            _fail(error, 2)
-        except (CowlabError, OSError) as error:
-            _fail(error, 1)
-        sys.exit(code if isinstance(code, int) else 0)
+            _fail(str(error), 2)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("cowlab"):
+                raise
+            _fail(f"this needs {error.name}: pip install {error.name}", 1)
+        except OSError as error:
+            # What and where, not "[Errno 2]".
+            where = "" if error.filename is None else f" ({error.filename})"
+            _fail(f"{error.strerror}{where}" if error.strerror else str(error), 1)
+        except CowlabError as error:
+            _fail(str(error), 1)
+        _leave(code if isinstance(code, int) else 0)
 
 
-def _fail(error: Exception, code: int) -> NoReturn:
-    """One sentence on stderr. An OSError says what and where, not "[Errno 2]"."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        where = "" if error.filename is None else f" ({error.filename})"
-        text = f"{error.strerror}{where}"
+def _instead_of(word: str) -> str:
+    """What may have been meant, for instance an experiment's name without "run"."""
+    from cowlab._experiment import names
+
+    if word.replace("_", "-") in names():
+        return f"It is an experiment: cowlab run {word}"
+    return suggest(word, COMMANDS)
+
+
+def _prepare_streams() -> None:
+    """A character that the locale lacks is a "?", a closed stream the null device."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    """One sentence on stderr."""
     click.echo(f"cowlab: {text}", err=True)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit; what cannot be written any more must not become a traceback at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(code)
-
-
-def _leave_quietly() -> NoReturn:
-    """The reader of our output has left (``| head``): so do we, without a word."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.exit(1)
 
 
 @click.group(

@@ -51,8 +51,8 @@ def command(
     csv_file: str | None,
 ) -> int:
     """Run the experiment NAME (`cowlab list` has them all) and judge its claims."""
-    if json_file == "-" and csv_file == "-":
-        raise UsageError("--json and --csv cannot both go to stdout")
+    if json_file is not None and json_file == csv_file:
+        raise UsageError("--json and --csv would both write the same file")
     for file in (json_file, csv_file):
         if file not in (None, "-"):
             _check_writable(str(file))
@@ -114,14 +114,16 @@ def _deliver(
     for file, text in texts:
         if file != "-":
             save_text(file, text)
+    results = result.results if isinstance(result, Comparison) else (result,)
     to_stdout = [text for file, text in texts if file == "-"]
     if to_stdout:
         click.echo(to_stdout[0], nl=False)
+        for failure in (f for r in results for f in r.failures):
+            click.echo(f"{failure.arm} {failure.kind}: {failure.why}", err=True)
         return
     from cowlab.report._console import console
     from cowlab.report._text import render
 
-    results = result.results if isinstance(result, Comparison) else (result,)
     render(results, console())
 
 

@@ -10,7 +10,7 @@ from cowlab._result import Result
 from cowlab._stats import Summary
 from cowlab.report._format import figure
 
-__all__ = ["Row", "Table", "columns_of", "facts", "spread", "table_of"]
+__all__ = ["Row", "Table", "columns_of", "facts", "spread", "table_of", "upright"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,9 @@ def columns_of(results: Sequence[Result]) -> tuple[Column, ...]:
 
 def table_of(results: Sequence[Result]) -> Table:
     """One interpreter: a column for each metric. Several: a column for each of them."""
-    columns = columns_of(results)
     if len(results) == 1:
-        return _by_metric(results[0], columns)
-    return _by_version(results, columns)
+        return _by_metric(results[0], columns_of(results))
+    return upright(results)
 
 
 def _arms(results: Sequence[Result]) -> list[str]:
@@ -73,7 +72,9 @@ def _by_metric(result: Result, columns: Sequence[Column]) -> Table:
     return Table(headings, tuple(rows), labels=1)
 
 
-def _by_version(results: Sequence[Result], columns: Sequence[Column]) -> Table:
+def upright(results: Sequence[Result]) -> Table:
+    """A row for each metric, however many interpreters there are."""
+    columns = columns_of(results)
     summaries = [result.summary() for result in results]
     some_published = any(column.published for column in columns)
     rows = []

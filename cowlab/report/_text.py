@@ -11,9 +11,13 @@ from rich.text import Text
 
 from cowlab._result import Answer, Result
 from cowlab.report._console import print_indented
-from cowlab.report._table import facts, spread, table_of
+from cowlab.report._table import Table as Layout
+from cowlab.report._table import facts, spread, table_of, upright
 
 __all__ = ["as_text", "render"]
+
+GAP = 2
+SHORTEST_LABEL = 6
 
 STYLES = {
     "reproduced": "green",
@@ -51,15 +55,15 @@ def render(results: Sequence[Result], console: Console) -> None:
 
 def _print_table(results: Sequence[Result], console: Console) -> None:
     data = table_of(results)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for at, heading in enumerate(data.headings):
-        label = at < data.labels
+    if sum(_least(data)) > console.width:
+        data = upright(results)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for at, width in enumerate(_widths(data, console.width)):
         table.add_column(
-            Text(heading),
-            justify="left" if label else "right",
+            Text(data.headings[at], style="bold"),
+            justify="left" if at < data.labels else "right",
             overflow="fold",
-            no_wrap=not label,
-            vertical="bottom",
+            width=width - GAP,
         )
     for row in data.rows:
         cells = [Text(cell) for cell in row.cells]
@@ -69,6 +73,33 @@ def _print_table(results: Sequence[Result], console: Console) -> None:
     if len(results) == 1:
         console.print(Text(spread(results[0]), style="dim"))
     console.print()
+
+
+def _least(data: Layout) -> list[int]:
+    """What each column needs at least: its cells whole, its heading word by word."""
+    return [
+        GAP + max(map(len, (*heading.split(), *(row.cells[at] for row in data.rows))))
+        for at, heading in enumerate(data.headings)
+    ]
+
+
+def _widths(data: Layout, room: int) -> list[int]:
+    """The widths that fit: headings whole as far as there is room, then labels cut.
+
+    rich would cut the figures too, and a figure cut short is another figure.
+    """
+    widths = _least(data)
+    room -= sum(widths)
+    for at, heading in enumerate(data.headings):
+        more = max(0, min(room, len(heading) + GAP - widths[at]))
+        widths[at] += more
+        room -= more
+    for at in reversed(range(data.labels)):
+        less = min(max(0, -room), widths[at] - GAP - SHORTEST_LABEL)
+        if less > 0:
+            widths[at] -= less
+            room += less
+    return widths
 
 
 def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
@@ -93,7 +124,7 @@ def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
 def _print_claims(results: Sequence[Result], console: Console) -> None:
     """Each claim once, and what each interpreter says to it."""
     for claim in results[0].claims:
-        head = Text(claim.id, style="bold")
+        head = Text().append(claim.id, style="bold")
         if len(results) == 1:
             head.append_text(_verdict(claim))
         if claim.text:

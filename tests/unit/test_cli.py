@@ -71,6 +71,9 @@ def test_every_command_loads_and_has_help(capsys):
         (["lst"], "Did you mean 'list'?"),
         (["zzz"], "There are: "),
         (["--nope"], "No such option"),
+        (["refcount-privatisation"], "cowlab run refcount-privatisation"),
+        (["run", TOY, "--timeout", "nan"], "above 0"),
+        (["run", TOY, "--json", "x", "--csv", "x"], "same file"),
         (["run"], "Missing argument"),
         (["run", "refcount"], "Did you mean 'refcount-privatisation'?"),
         (["run", "nowhere.py"], "no experiment file"),
@@ -86,7 +89,7 @@ def test_every_command_loads_and_has_help(capsys):
         (["run", TOY, "--json", "/nowhere/x"], "no directory /nowhere"),
         (["run", TOY, "--json", "/proc"], "is a directory"),
         (["run", TOY, "--json", ""], "is no name of a file"),
-        (["run", TOY, "--json", "-", "--csv", "-"], "cannot both"),
+        (["run", TOY, "--json", "-", "--csv", "-"], "same file"),
         (["run", TOY, "--python", "/nowhere"], "no such interpreter"),
         (["show", "/nowhere"], "does not exist"),
         (["list", "zzz"], "There are:"),
@@ -160,12 +163,28 @@ def test_show_of_what_is_no_result_is_one_sentence_and_exit_1(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_leaves_is_no_error():
-    command = f"{sys.executable} -m cowlab list refcount-privatisation | true"
+@pytest.mark.parametrize(
+    ("to", "code", "says"),
+    [
+        ("| true", 0, ""),
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        (">/dev/full", 1, "cowlab: No space left on device\n"),
+    ],
+)
+def test_output_that_nobody_can_read_is_no_traceback(to, code, says):
+    command = f"{sys.executable} -m cowlab list refcount-privatisation {to}"
     done = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, check=False
     )
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (code, says)
+
+
+def test_failures_are_told_when_stdout_is_json():
+    done = cowlab("run", TOY, "--arm", "raise", "--repeat", 1, "--json", "-")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["failures"]
+    assert "no such row" in done.stderr
 
 
 @pytest.mark.parametrize(

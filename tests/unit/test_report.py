@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from made_result import a_result
 
 from cowlab._errors import Unsupported, UsageError
+from cowlab._experiment import Column
 from cowlab._result import Comparison, Failure, Sample
 from cowlab.report._format import figure
 from cowlab.report._table import spread, table_of
@@ -90,17 +91,29 @@ def test_text_has_the_figures_the_failures_and_the_claims():
         assert part in text
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 200])
-def test_no_figure_is_lost_on_a_narrow_terminal(width):
+@pytest.mark.parametrize(
+    ("width", "interpreters"),
+    [(40, 1), (60, 1), (60, 3), (80, 1), (100, 5), (200, 1), (200, 5)],
+)
+def test_no_figure_is_lost_on_a_narrow_terminal(width, interpreters):
     console = pytest.importorskip("rich.console")
     from cowlab.report._text import render
 
+    values = {f"metric_{at}": 1234 + at for at in range(8)}
+    columns = tuple(Column(name, f"the {name}", "", {"b": 55}) for name in values)
+    samples = tuple(Sample(arm, values) for arm in ("a-long-name", "b"))
+    result = a_result(columns=columns, samples=samples)
     out = io.StringIO()
-    render([a_result()], console.Console(file=out, width=width))
-    lines = out.getvalue().splitlines()
-    assert all(len(line) <= width for line in lines)
-    assert {"1.5", "0.00"} <= set(out.getvalue().split())
-    assert "reproduced" in re.sub(r"\s", "", out.getvalue())
+    render([result] * interpreters, console.Console(file=out, width=width))
+    assert all(len(line) <= width for line in out.getvalue().splitlines())
+    text = re.sub(r"\s", "", out.getvalue())
+    assert "reproduced" in text
+    if width >= 60:
+        assert "a-long-name" in text
+    words = out.getvalue().split()
+    for value in values.values():
+        assert words.count(f"{value:,}") == 2 * interpreters
+    assert words.count("55") == 8
 
 
 def test_markup_in_names_is_text():
