@@ -52,6 +52,13 @@ _HOME = {
     "pools": "_pools",
     "trim": "_trim",
     "TrimReport": "_trim",
+    # where memory is
+    "memory": "_memory",
+    "MemoryReport": "_memory",
+    "MemoryGroup": "_memory",
+    "shared_memory": "_memory",
+    "SharedReport": "_memory",
+    "SharedGroup": "_memory",
     # measuring a fork
     "measure": "_forking",
     "ForkReport": "_forking",

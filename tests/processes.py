@@ -34,8 +34,9 @@ def _serve(setup: Callable[[], Any], result: int, go: int) -> None:
         data = pickle.dumps(answer)
     except Exception:
         data = pickle.dumps((False, RuntimeError(repr(answer[1]))))
+    # With its length, since children of this child hold the pipe open too.
     with os.fdopen(result, "wb") as pipe:
-        pipe.write(data)
+        pipe.write(len(data).to_bytes(8, "little") + data)
     os.read(go, 1)
 
 
@@ -57,7 +58,7 @@ def process(setup: Callable[[], T]) -> Iterator[tuple[int, T]]:
     os.close(go_out)
     try:
         with os.fdopen(result_out, "rb") as pipe:
-            data = pipe.read()
+            data = pipe.read(int.from_bytes(pipe.read(8), "little"))
         good, value = pickle.loads(data)
         if not good:
             raise value

@@ -32,6 +32,7 @@ COMMANDS = {
     "list": "The experiments and the claims they answer.",
     "run": "Run an experiment on this machine.",
     "show": "Show a result that `run --json` saved.",
+    "smaps": "Where a process's memory is, and what two of them share.",
 }
 
 INTERRUPTED = 130
