@@ -31,6 +31,12 @@ from cowlab._immortal import ImmortalReport as ImmortalReport
 from cowlab._immortal import freeze as freeze
 from cowlab._immortal import immortalize as immortalize
 from cowlab._immortal import prehash as prehash
+from cowlab._memory import MemoryGroup as MemoryGroup
+from cowlab._memory import MemoryReport as MemoryReport
+from cowlab._memory import SharedGroup as SharedGroup
+from cowlab._memory import SharedReport as SharedReport
+from cowlab._memory import memory as memory
+from cowlab._memory import shared_memory as shared_memory
 from cowlab._pagemap import PageFlag as PageFlag
 from cowlab._pagemap import PageMap as PageMap
 from cowlab._pagemap import PageRun as PageRun
