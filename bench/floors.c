@@ -12,8 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ENTRIES 131072 /* of the page map in one read: 1 MiB */
-
 static double
 clock_seconds(clockid_t clock)
 {
@@ -48,49 +46,38 @@ floor_read_file(int pid, const char *name, int loops)
     return (clock_seconds(CLOCK_THREAD_CPUTIME_ID) - start) / loops;
 }
 
-/* Read the entries of [start, end) through fd. 0 or -1. */
-static int
-sweep(int fd, uint64_t start, uint64_t end, uint64_t *entries)
-{
-    uint64_t page_size = (uint64_t)sysconf(_SC_PAGESIZE);
-    for (uint64_t page = start / page_size; page < end / page_size;) {
-        uint64_t n = end / page_size - page;
-        n = n < ENTRIES ? n : ENTRIES;
-        ssize_t got = pread(fd, entries, n * 8, (off_t)(page * 8));
-        if (got <= 0) {
-            return -1;
-        }
-        page += (uint64_t)got / 8;
-    }
-    return 0;
-}
+typedef int visit_mapping(int fd, uint64_t start, uint64_t end, void *buffer);
 
-/* Seconds for one reading of the page map of all private mappings of PID. */
-double
-floor_page_map(int pid)
+#define BUFFER_SIZE (1 << 20)
+
+/* Seconds to give every private mapping of PID to
+ * `visit`, with /proc/PID/NAME open; only anonymous ones if `anonymous`. */
+static double
+visit_private(int pid, const char *name, int anonymous, visit_mapping *visit)
 {
-    char path[64], line[8192], perms[8];
+    char path[64], line[8192], perms[8], rest[8];
     uint64_t start, end;
     double seconds = -ENOMEM;
-    uint64_t *entries =
-        mmap(NULL, ENTRIES * 8, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (entries == MAP_FAILED) {
+    void *buffer = mmap(NULL, BUFFER_SIZE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (buffer == MAP_FAILED) {
         return seconds;
     }
     double began = now();
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
     FILE *maps = fopen(path, "re");
-    snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (maps == NULL || fd < 0) {
         seconds = -errno;
         goto out;
     }
     while (fgets(line, sizeof line, maps) != NULL) {
-        if (sscanf(line, "%lx-%lx %7s", &start, &end, perms) == 3 &&
-            perms[3] == 'p' && start < UINT64_C(1) << 63) {
-            sweep(fd, start, end, entries);
+        int fields = sscanf(line, "%lx-%lx %7s %*s %*s %*s %7s", &start, &end,
+                            perms, rest);
+        if (fields >= 3 && perms[3] == 'p' && start < UINT64_C(1) << 63 &&
+            (!anonymous || (perms[1] == 'w' && fields == 3))) {
+            visit(fd, start, end, buffer);
         }
     }
     seconds = now() - began;
@@ -102,8 +89,52 @@ out:
     if (fd >= 0) {
         close(fd);
     }
-    munmap(entries, ENTRIES * 8);
+    munmap(buffer, BUFFER_SIZE);
     return seconds;
+}
+
+static int
+sweep_entries(int fd, uint64_t start, uint64_t end, void *buffer)
+{
+    uint64_t page_size = (uint64_t)sysconf(_SC_PAGESIZE);
+    for (uint64_t page = start / page_size; page < end / page_size;) {
+        uint64_t n = end / page_size - page;
+        n = n < BUFFER_SIZE / 8 ? n : BUFFER_SIZE / 8;
+        ssize_t got = pread(fd, buffer, n * 8, (off_t)(page * 8));
+        if (got <= 0) {
+            return -1;
+        }
+        page += (uint64_t)got / 8;
+    }
+    return 0;
+}
+
+static int
+sweep_memory(int fd, uint64_t start, uint64_t end, void *buffer)
+{
+    while (start < end) {
+        size_t n = end - start < BUFFER_SIZE ? end - start : BUFFER_SIZE;
+        ssize_t got = pread(fd, buffer, n, (off_t)start);
+        if (got <= 0) {
+            return -1;
+        }
+        start += (uint64_t)got;
+    }
+    return 0;
+}
+
+/* Seconds for one reading of the page map of all private mappings of PID. */
+double
+floor_page_map(int pid)
+{
+    return visit_private(pid, "pagemap", 0, sweep_entries);
+}
+
+/* Seconds for one reading of all unnamed anonymous memory of PID. */
+double
+floor_memory(int pid)
+{
+    return visit_private(pid, "mem", 1, sweep_memory);
 }
 
 /* Seconds for two forks of this process, of which one child is the other's

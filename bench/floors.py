@@ -13,7 +13,7 @@ from typing import Any
 
 from harness import Unavailable
 
-__all__ = ["copy_page", "measure", "page_map", "read_file"]
+__all__ = ["copy_page", "measure", "memory", "page_map", "read_file"]
 
 
 @functools.cache
@@ -53,6 +53,11 @@ def read_file(pid: int, name: str, loops: int) -> float:
 def page_map(pid: int) -> float:
     """Seconds for one reading of the page map of all private mappings."""
     return _call("floor_page_map", pid)
+
+
+def memory(pid: int) -> float:
+    """Seconds for one reading of all unnamed anonymous memory."""
+    return _call("floor_memory", pid)
 
 
 def measure(maps: int, rollups: int) -> float:

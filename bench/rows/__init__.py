@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import Row
 
-from rows import accounting, importing, preparing, readings
+from rows import accounting, heap, importing, preparing, readings
 
 __all__ = ["ROWS"]
 
@@ -12,5 +12,6 @@ ROWS: tuple[Row, ...] = (
     *importing.ROWS,
     *readings.ROWS,
     *accounting.ROWS,
+    *heap.ROWS,
     *preparing.ROWS,
 )

@@ -18,10 +18,11 @@ MICRO = 1e6
 
 
 @contextmanager
-def sleeper() -> Iterator[int]:
-    """The pid of a bare Python that waits."""
+def sleeper(first: str = "", *args: str) -> Iterator[int]:
+    """The pid of a Python that waits, after it did what it is told first."""
+    code = f"import sys; {first}\nprint(flush=True); input()"
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"],
+        [sys.executable, "-I", "-S", "-c", code, *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
