@@ -1,5 +1,7 @@
 """The names of ``cowlab`` for type checkers, which cannot see how they are loaded."""
 
+from cowlab._blame import Blame as Blame
+from cowlab._blame import BlamedPage as BlamedPage
 from cowlab._conditions import Condition as Condition
 from cowlab._conditions import Finding as Finding
 from cowlab._conditions import conditions as conditions
@@ -50,6 +52,11 @@ from cowlab._pools import pools as pools
 from cowlab._prepare import PrepareReport as PrepareReport
 from cowlab._prepare import Step as Step
 from cowlab._prepare import prepare_fork as prepare_fork
+from cowlab._recorder import Fault as Fault
+from cowlab._recorder import Record as Record
+from cowlab._recorder import Recorder as Recorder
+from cowlab._recorder import read_record as read_record
+from cowlab._recorder import record as record
 from cowlab._result import Comparison as Comparison
 from cowlab._result import Result as Result
 from cowlab._result import load_result as load_result
@@ -65,5 +72,7 @@ from cowlab._status import Stat as Stat
 from cowlab._status import Status as Status
 from cowlab._status import stat as stat
 from cowlab._status import status as status
+from cowlab._trim import TrimReport as TrimReport
+from cowlab._trim import trim as trim
 
 __version__: str

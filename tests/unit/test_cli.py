@@ -223,3 +223,17 @@ def test_it_works_where_nothing_can_be_written(tmp_path):
     done = run_toy("--json", "/proc/self/x")
     assert done.returncode == 2
     assert "cannot write" in done.stderr
+
+
+def test_show_draws_what_was_saved(tmp_path):
+    saved, image = tmp_path / "result.json", tmp_path / "plot.svg"
+    run_toy("--json", saved)
+    done = cowlab("show", saved, "--plot", image, "--metric", "double")
+    if "needs matplotlib" in done.stderr:
+        assert done.returncode == 1
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in image.read_text()
+    done = cowlab("show", saved, "--plot", tmp_path / "plot.txt")
+    assert done.returncode == 2
+    assert "not supported" in done.stderr
