@@ -152,7 +152,10 @@ class PageMap(Words):
 
     @property
     def swapped(self) -> NDArray[np.bool_]:
-        """Whether the page is in swap (or on its way between two nodes)."""
+        """Whether the page is in swap (or on its way between two nodes).
+
+        A guard of madvise looks swapped too: ``count("swapped", without=["guard"])``.
+        """
         return self._booleans("swapped")
 
     @property

@@ -93,13 +93,28 @@ cl_pagemap_soft_dirty(void)
     return err < 0 ? err : (entry & CL_PM_SOFT_DIRTY) != 0;
 }
 
+/* The number of runs or -errno. A scan of memory that has gone finds nothing
+ * and succeeds. */
+static long
+scan(int fd, struct scan_arg *arg)
+{
+    long got;
+    arg->size = sizeof *arg;
+    do {
+        got = ioctl(fd, SCAN, arg);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        return -errno;
+    }
+    return got > 0 || is_alive(fd) ? got : -ESRCH;
+}
+
 long
 cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
                 uint64_t any, struct cl_page_run *runs, size_t max,
                 uint64_t *resume)
 {
     struct scan_arg arg = {
-        .size = sizeof arg,
         .start = start,
         .end = end,
         .vec = (uint64_t)(uintptr_t)runs,
@@ -108,18 +123,10 @@ cl_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t all,
         .category_anyof_mask = any,
         .return_mask = CL_SCAN_CATEGORIES,
     };
-    long got;
-    do {
-        got = ioctl(fd, SCAN, &arg);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) {
-        return -errno;
+    long got = scan(fd, &arg);
+    if (got >= 0) {
+        *resume = arg.walk_end;
     }
-    /* A scan of memory that has gone finds nothing and succeeds. */
-    if (!is_alive(fd)) {
-        return -ESRCH;
-    }
-    *resume = arg.walk_end;
     return got;
 }
 
@@ -128,7 +135,6 @@ cl_pagemap_next(int fd, uint64_t start, uint64_t end, uint64_t *next)
 {
     struct cl_page_run run;
     struct scan_arg arg = {
-        .size = sizeof arg,
         .start = start,
         .end = end,
         .vec = (uint64_t)(uintptr_t)&run,
@@ -137,12 +143,9 @@ cl_pagemap_next(int fd, uint64_t start, uint64_t end, uint64_t *next)
         .category_anyof_mask = CL_SCAN_PRESENT | CL_SCAN_SWAPPED,
         .return_mask = CL_SCAN_PRESENT,
     };
-    long got;
-    do {
-        got = ioctl(fd, SCAN, &arg);
-    } while (got < 0 && errno == EINTR);
+    long got = scan(fd, &arg);
     if (got < 0) {
-        return -errno;
+        return (int)got;
     }
     *next = got == 0 ? end : run.start;
     return 0;

@@ -6,6 +6,7 @@ import gc
 import mmap
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -101,29 +102,37 @@ def test_kept():
     assert_identities(report)
 
 
-def test_sole_is_what_the_parent_wrote():
-    memory = plant()
+def measure_while_parent_writes(
+    memory: mmap.mmap, pages: range, then: Callable[[], None]
+) -> cowlab.ForkReport:
+    """A thread of this process writes while the task waits; then the task goes on."""
     go_read, go_write = os.pipe()
     done_read, done_write = os.pipe()
 
     def parent_writes() -> None:
         os.read(go_read, 1)
-        touch(memory, range(400))
+        touch(memory, pages)
         os.write(done_write, b"x")
 
     def wait_for_parent() -> None:
         os.write(go_write, b"x")
         os.read(done_read, 1)
+        then()
 
     writer = threading.Thread(target=parent_writes, daemon=True)
     writer.start()
     try:
-        report = cowlab.measure(wait_for_parent, timeout=30)
+        return cowlab.measure(wait_for_parent, timeout=30)
     finally:
         os.write(go_write, b"x")
         writer.join()
         for fd in (go_read, go_write, done_read, done_write):
             os.close(fd)
+
+
+def test_sole_is_what_the_parent_wrote():
+    memory = plant()
+    report = measure_while_parent_writes(memory, range(400), lambda: None)
     assert_planted(in_anonymous(report).sole, 400)
     assert in_anonymous(report).copied <= SLACK
     assert any("the parent wrote them" in text for text in report.warnings)
@@ -133,28 +142,9 @@ def test_sole_is_what_the_parent_wrote():
 
 def test_written_by_both_sides_is_copied():
     memory = plant()
-    go_read, go_write = os.pipe()
-    done_read, done_write = os.pipe()
-
-    def parent_writes() -> None:
-        os.read(go_read, 1)
-        touch(memory, range(200))
-        os.write(done_write, b"x")
-
-    def child_writes_after_the_parent() -> None:
-        os.write(go_write, b"x")
-        os.read(done_read, 1)
-        touch(memory, range(100))
-
-    writer = threading.Thread(target=parent_writes, daemon=True)
-    writer.start()
-    try:
-        report = cowlab.measure(child_writes_after_the_parent, timeout=30)
-    finally:
-        os.write(go_write, b"x")
-        writer.join()
-        for fd in (go_read, go_write, done_read, done_write):
-            os.close(fd)
+    report = measure_while_parent_writes(
+        memory, range(200), lambda: touch(memory, range(100))
+    )
     assert_planted(in_anonymous(report).copied, 100)
     assert_planted(in_anonymous(report).sole, 100)
     assert_identities(report)
