@@ -28,10 +28,10 @@ from cowlab._blame import (
     BlamedPage,
 )
 from cowlab._fields import OWNED, payload_field
-from cowlab._recorder import Fault, Record
+from cowlab._recorder import Fault, Record, read_record
 from cowlab._symbols import Symbolizer, parse_maps
 
-__all__ = ["blame_record", "explain"]
+__all__ = ["blame_children", "blame_record", "explain"]
 
 # enum cl_place and enum cl_field
 (
@@ -166,7 +166,7 @@ class _Explainer:
             return done[1] in (_BLOCK_FREE, _CHUNK_FREE)
         return False
 
-    def _by_place(  # noqa: PLR0911 - a table of places, first match
+    def _by_place(
         self, address: int, row: Sequence[Any] | None, symbol: str | None
     ) -> tuple[str, str | None, str | None]:
         if self._stack[0] <= address < self._stack[1]:
@@ -310,6 +310,32 @@ def explain(
         counts=record.counts,
         record_bytes=record.memory,
         limits=limits_of(record, heap),
+    )
+
+
+def blame_children(
+    raw: Sequence[Mapping[str, Any]], recorders: Sequence[Any], inherited: int
+) -> Blame:
+    """Blame for the children of one measure(), one recorder each, as one."""
+    native = _errors.native("blame")
+    stacks = native.frame_stacks()
+    each = []
+    for child, recorder in zip(raw, recorders, strict=True):
+        copied, rest, done, counts, by_parent = child["evidence"]
+        record = read_record(native.recorder_fd(recorder))
+        heap = "parent" if by_parent else "witness"
+        each.append(explain(record, copied, rest, done, counts, stacks, heap))
+    return Blame(
+        pages=tuple(page for blame in each for page in blame.pages),
+        inherited=inherited,
+        page_size=each[0].page_size,
+        mode=each[0].mode,
+        heap=each[0].heap,
+        counts={
+            name: sum(blame.counts[name] for blame in each) for name in each[0].counts
+        },
+        record_bytes=sum(blame.record_bytes for blame in each),
+        limits=tuple(dict.fromkeys(text for b in each for text in b.limits)),
     )
 
 

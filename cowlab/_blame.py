@@ -96,7 +96,11 @@ class BlamedPage:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Pages that have something in common. ``causes`` and ``types`` split them."""
+    """Pages that have something in common. ``causes`` and ``types`` split them.
+
+    The name is a cause in parentheses where what the rows are by does not apply: writes
+    to a stack have no type, pages without a record no line.
+    """
 
     name: str
     pages: int
@@ -134,7 +138,7 @@ class Blame:
     def _rows(self, key: Callable[[BlamedPage], str | None]) -> tuple[Row, ...]:
         groups: dict[str, list[BlamedPage]] = {}
         for page in self.pages:
-            groups.setdefault(key(page) or UNKNOWN, []).append(page)
+            groups.setdefault(key(page) or f"({page.cause})", []).append(page)
         rows = [
             Row(
                 name,

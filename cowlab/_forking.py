@@ -7,7 +7,7 @@ import math
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 from . import _errors
@@ -216,6 +216,7 @@ def measure(
     children: int = 1,
     setup: Callable[[], Any] | None = None,
     timeout: float | None = None,
+    record: str | None = None,
 ) -> ForkReport:
     """Fork, run ``task(*args)`` in the child, and account for every inherited page.
 
@@ -227,6 +228,10 @@ def measure(
 
     ``timeout`` is in seconds, for each of: reaching rest, the task, sending the result;
     None waits for ever (Ctrl-C ends it cleanly).
+
+    ``record`` is a mode of ``cowlab.record()``: then ``report.blame`` says of each page
+    that was copied why, and which line did it. "lines" makes a copy cost two to three
+    times as much.
 
     Raises ``TaskError`` (from the task's own exception) where the task raised,
     ``ChildKilled``, ``ChildExited``, ``ChildTimeout`` or ``ResultError`` where there is
@@ -242,17 +247,37 @@ def measure(
     """
     _check_arguments(task, children, setup, timeout)
     native = _errors.native("measure()")
+    recorders: tuple[Any, ...] = ()
+    if record is not None:
+        from ._recorder import prepare_children
+
+        recorders = prepare_children(record, children)
     if setup is not None:
         setup()
     _flush(sys.stdout)
     _flush(sys.stderr)
     threads = _thread_count()
     raw = native.measure(
-        task, args, {}, children, -1.0 if timeout is None else timeout, _encode
+        task,
+        args,
+        {},
+        children,
+        -1.0 if timeout is None else timeout,
+        _encode,
+        recorders,
     )
     if "failure" in raw[0]:
+        if raw[0]["failure"] == "recorder":
+            from ._recorder import raise_why_not
+
+            raise_why_not(raw[0]["recorder_errno"], str(record))
         _raise_failure(raw[0], timeout)
-    return _report(raw, threads)
+    report = _report(raw, threads)
+    if not recorders:
+        return report
+    from ._attribution import blame_children
+
+    return replace(report, blame=blame_children(raw, recorders, report.inherited))
 
 
 def _check_arguments(task: Any, children: Any, setup: Any, timeout: Any) -> None:

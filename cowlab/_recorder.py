@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cowlab import _errors
 from cowlab._linetable import line_at
@@ -169,6 +169,23 @@ def why_not(error: OSError, mode: str) -> _errors.CowlabError:
     return _errors.Unsupported(f'recording "{mode}" failed: {error.strerror}')
 
 
+def raise_why_not(number: int, mode: str) -> NoReturn:
+    """The same for an error number that came from a child."""
+    raise why_not(OSError(number, os.strerror(number)), mode)
+
+
+def _check_mode(mode: str) -> int:
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+    return MODES.index(mode)
+
+
+def prepare_children(mode: str, number: int) -> tuple[Any, ...]:
+    """A recorder for each child that is about to be forked."""
+    native, index = _errors.native("record"), _check_mode(mode)
+    return tuple(native.recorder_prepare(index, None) for _ in range(number))
+
+
 class Recorder:
     """Records from ``start()`` to ``stop()``; or use it in a ``with`` statement.
 
@@ -179,8 +196,7 @@ class Recorder:
     def __init__(
         self, mode: str = "lines", path: str | os.PathLike[str] | None = None
     ) -> None:
-        if mode not in MODES:
-            raise ValueError(f"mode must be one of {', '.join(MODES)}, not {mode!r}")
+        self._index = _check_mode(mode)
         self.mode = mode
         self._native = _errors.native("record()")
         self._file = None if path is None else os.fspath(path)
@@ -195,7 +211,7 @@ class Recorder:
         """
         if self._recorder is not None:
             raise _errors.Unsupported("this recorder was started before: make another")
-        recorder = self._native.recorder_prepare(MODES.index(self.mode), self._file)
+        recorder = self._native.recorder_prepare(self._index, self._file)
         try:
             self._native.recorder_enable(recorder)
         except OSError as error:
@@ -207,8 +223,9 @@ class Recorder:
 
     def stop(self) -> None:
         """End. Nothing if it has ended, or never began."""
-        if self._recorder is not None:
+        if self._recorder is not None and not self._stopped:
             self._native.recorder_disable(self._recorder)
+            self._native.recorder_look(self._recorder, os.getpid())
             self._stopped = True
 
     @property

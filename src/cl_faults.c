@@ -527,11 +527,10 @@ cl_recorder_disable(struct cl_recorder *recorder)
         cl_record_count(&recorder->record, CL_COUNT_REPLACED, 1);
     }
     stop(recorder);
-    int err = cl_record_look(&recorder->record, getpid());
-    int maps = cl_record_keep_maps(&recorder->record, &header->maps_stop,
-                                   &header->maps_stop_len);
+    int err = cl_record_keep_maps(&recorder->record, &header->maps_stop,
+                                  &header->maps_stop_len);
     atomic_store(&header->state, CL_RECORD_OFF);
-    return err != 0 ? err : maps;
+    return err;
 }
 
 void

@@ -27,7 +27,7 @@ int cl_recorder_prepare(struct cl_recorder **out, enum cl_record_mode mode,
  * perf is not allowed (paranoid, seccomp), or another -errno. */
 int cl_recorder_enable(struct cl_recorder *recorder);
 
-/* Stop, and look at the page map. The record stays. Signal handlers stay too,
+/* Stop. The record stays. Signal handlers stay too,
  * passing on what is not ours: a fault that is still on its way to a thread
  * would end the process otherwise. Nothing if it was not enabled. 0 or
  * -errno. */

@@ -15,7 +15,10 @@
 #include "cl_child.h"
 #include "cl_moments.h"
 #include "cl_pagemap.h"
+#include "py_layout.h"
 #include "py_module.h"
+#include "py_recorder.h"
+#include "py_where.h"
 
 #define TOUCH_MAX 65536u /* pages; the list is 512 KiB of address space */
 
@@ -25,6 +28,7 @@ struct control {
     pid_t self;
     pid_t witness; /* the second one; 0: not made, < 0: -errno */
     int line_was_lost;
+    int recorder_errno; /* why the recorder could not be enabled */
     uint32_t touch_count;
     struct cl_question question; /* to the first witness */
     uint64_t touch[TOUCH_MAX];
@@ -34,6 +38,7 @@ enum failure {
     NO_FAILURE,
     FAILED_BY_ENDING, /* it ended; kid->ending says how */
     FAILED_BY_TIMEOUT,
+    FAILED_BY_RECORDER,
 };
 
 struct kid {
@@ -47,7 +52,10 @@ struct kid {
     bool line_is_closed; /* by its end, or by a task that closed everything */
     pid_t pid;           /* kept after the process has been collected */
     int64_t fork_time;
-    PyObject *payload; /* bytes */
+    PyObject *payload;            /* bytes */
+    struct cl_recorder *recorder; /* borrowed; NULL: none */
+    struct cl_object_layout layout;
+    struct cl_evidence evidence;
 };
 
 struct run {
@@ -156,6 +164,9 @@ live(struct run *run, struct kid *kid)
     }
     control->self = getpid();
     PyOS_AfterFork_Child();
+    if (kid->recorder != NULL) {
+        control->recorder_errno = -cl_recorder_enable(kid->recorder);
+    }
     control->rest_time = cl_now();
     if (cl_line_tell(&kid->line, CL_WORD_REST) < 0 ||
         cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_WITNESS) {
@@ -170,6 +181,9 @@ live(struct run *run, struct kid *kid)
     control->go_time = cl_now();
     PyObject *value = PyObject_Call(run->task, run->args, run->kwargs);
     int64_t done_time = cl_now();
+    if (kid->recorder != NULL) {
+        cl_recorder_disable(kid->recorder); /* not in a fork of this child */
+    }
     if (getpid() != control->self) {
         /* The task forked, and this is the copy that came back. */
         PyErr_Clear();
@@ -257,6 +271,7 @@ end_run(struct run *run)
         }
         reap_kid(kid, true);
         cl_moments_release(&kid->moments);
+        cl_evidence_release(&kid->evidence);
         Py_CLEAR(kid->payload);
         if (kid->control != NULL) {
             munmap(kid->control, sizeof *kid->control);
@@ -459,13 +474,24 @@ read_go(struct kid *kid)
 static int
 read_done_witnessed(struct kid *kid)
 {
-    return cl_moments_done_witnessed(&kid->moments, kid->process.pid);
+    int err = cl_moments_done_witnessed(&kid->moments, kid->process.pid);
+    if (err == 0 && kid->recorder != NULL) {
+        err = cl_evidence_take(&kid->evidence,
+                               cl_recorder_record(kid->recorder),
+                               &kid->layout, kid->rest_witness.pid,
+                               kid->process.pid);
+    }
+    return err;
 }
 
 static int
 read_done_alone(struct kid *kid)
 {
-    return cl_moments_done_alone(&kid->moments, kid->process.pid);
+    int err = cl_moments_done_alone(&kid->moments, kid->process.pid);
+    if (err == 0 && kid->recorder != NULL) {
+        err = cl_evidence_copied(&kid->evidence, &kid->moments);
+    }
+    return err;
 }
 
 /* Apply a reading to every kid. 0, 1 where a kid has ended meanwhile, -1 with
@@ -626,6 +652,38 @@ collect(struct run *run, struct kid *kid)
     return 0;
 }
 
+/* 0, 1 where a kid could not enable its recorder. */
+static int
+check_recorders(struct run *run)
+{
+    for (size_t i = 0; i < run->n; i++) {
+        if (run->kids[i].control->recorder_errno != 0) {
+            fail_kid(&run->kids[i], FAILED_BY_RECORDER);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Give each kid its recorder, out of a tuple of capsules that may be empty. 0,
+ * or -1 with an exception. */
+static int
+hand_out(struct run *run, PyObject *recorders)
+{
+    Py_ssize_t n = PyTuple_GET_SIZE(recorders);
+    if (n > 0 && cl_layout_require("recording") < 0) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < n && (size_t)i < run->n; i++) {
+        struct kid *kid = &run->kids[i];
+        kid->recorder = cl_recorder_of(PyTuple_GET_ITEM(recorders, i));
+        if (kid->recorder == NULL || cl_object_layout(&kid->layout) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* From fork to exit. 0, 1 where a kid failed, -1 with an exception. */
 static int
 go_through(struct run *run, struct pollfd *ready)
@@ -634,6 +692,7 @@ go_through(struct run *run, struct pollfd *ready)
     set_deadline(run);
     run->moment = "it was at rest";
     if ((err = await_word(run, CL_WORD_REST, ready)) != 0 ||
+        (err = check_recorders(run)) != 0 ||
         (err = read_moment_of_rest(run)) != 0) {
         return err;
     }
@@ -704,6 +763,7 @@ rollup_as_dict(const struct cl_rollup *r)
 static const char *const failure_names[] = {
     [FAILED_BY_ENDING] = "ended",
     [FAILED_BY_TIMEOUT] = "timeout",
+    [FAILED_BY_RECORDER] = "recorder",
 };
 
 static PyObject *
@@ -711,13 +771,22 @@ failure_as_dict(const struct run *run, size_t index)
 {
     const struct kid *kid = &run->kids[index];
     return Py_BuildValue(
-        "{s:s,s:n,s:l,s:i,s:i,s:O,s:O,s:s}", "failure",
+        "{s:s,s:n,s:l,s:i,s:i,s:O,s:O,s:s,s:i}", "failure",
         failure_names[kid->failure], "child", (Py_ssize_t)index, "pid",
         (long)kid->pid, "signal", kid->ending.signal, "status",
         kid->ending.status, "is_unknown",
         kid->ending.is_unknown ? Py_True : Py_False, "line_was_lost",
         kid->control->line_was_lost ? Py_True : Py_False, "moment",
-        run->moment);
+        run->moment, "recorder_errno", kid->control->recorder_errno);
+}
+
+static PyObject *
+evidence_of(const struct kid *kid)
+{
+    if (kid->recorder == NULL) {
+        Py_RETURN_NONE;
+    }
+    return cl_evidence_as_tuple(&kid->evidence);
 }
 
 static PyObject *
@@ -727,7 +796,7 @@ kid_as_dict(const struct kid *kid)
     const struct control *c = kid->control;
     return Py_BuildValue(
         "{s:l,s:O,s:N,s:N,s:N,s:N,s:(KKKKKK),s:(LLLL),s:L,s:L,s:L,s:K,s:I,"
-        "s:K}",
+        "s:K,s:N}",
         "pid", (long)kid->pid, "payload", kid->payload, "fork_account",
         account_as_tuple(m->fork_account), "task_account",
         account_as_tuple(m->task_account), "before",
@@ -745,7 +814,7 @@ kid_as_dict(const struct kid *kid)
             (long long)m->rest_alone.shared_memory,
         "page_map_reads", (unsigned long long)m->page_map_reads, "retouched",
         (unsigned int)c->touch_count, "control_bytes",
-        (unsigned long long)sizeof *c);
+        (unsigned long long)sizeof *c, "evidence", evidence_of(kid));
 }
 
 static PyObject *
@@ -772,7 +841,8 @@ run_as_result(const struct run *run, int outcome)
 
 PyDoc_STRVAR(
     measure_doc,
-    "measure(task, args, kwargs, children, timeout, encode)\n--\n\n"
+    "measure(task, args, kwargs, children, timeout, encode, recorders)\n"
+    "--\n\n"
     "Fork children, run the task in each, read every page. A list of dicts:\n"
     "one per child, or only those that failed (they have the key failure).");
 
@@ -780,10 +850,12 @@ static PyObject *
 measure(PyObject *module, PyObject *args)
 {
     struct run run = {.parent = getpid()};
+    PyObject *recorders;
     Py_ssize_t n;
-    if (!PyArg_ParseTuple(args, "OO!O!ndO:measure", &run.task, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "OO!O!ndOO!:measure", &run.task, &PyTuple_Type,
                           &run.args, &PyDict_Type, &run.kwargs, &n,
-                          &run.timeout, &run.encode)) {
+                          &run.timeout, &run.encode, &PyTuple_Type,
+                          &recorders)) {
         return NULL;
     }
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
@@ -807,6 +879,9 @@ measure(PyObject *module, PyObject *args)
         kid->process = kid->fork_witness = kid->rest_witness = CL_NO_PROCESS;
         kid->line.to_child[0] = kid->line.to_child[1] = -1;
         kid->line.to_parent[0] = kid->line.to_parent[1] = -1;
+    }
+    if (hand_out(&run, recorders) < 0) {
+        goto done;
     }
     for (size_t i = 0; i < run.n; i++) {
         if (make_kid(&run, &run.kids[i]) < 0) {

@@ -5,11 +5,12 @@
 #include "cl_faults.h"
 #include "py_layout_frame.h"
 #include "py_module.h"
+#include "py_recorder.h"
 
 #define CAPSULE "cowlab._native.recorder"
 
-static struct cl_recorder *
-recorder_of(PyObject *capsule)
+struct cl_recorder *
+cl_recorder_of(PyObject *capsule)
 {
     return PyCapsule_GetPointer(capsule, CAPSULE);
 }
@@ -17,7 +18,7 @@ recorder_of(PyObject *capsule)
 static void
 release(PyObject *capsule)
 {
-    cl_recorder_release(recorder_of(capsule));
+    cl_recorder_release(cl_recorder_of(capsule));
 }
 
 static PyObject *
@@ -59,14 +60,14 @@ result(int err)
 static PyObject *
 recorder_enable(PyObject *module, PyObject *capsule)
 {
-    struct cl_recorder *recorder = recorder_of(capsule);
+    struct cl_recorder *recorder = cl_recorder_of(capsule);
     return recorder == NULL ? NULL : result(cl_recorder_enable(recorder));
 }
 
 static PyObject *
 recorder_disable(PyObject *module, PyObject *capsule)
 {
-    struct cl_recorder *recorder = recorder_of(capsule);
+    struct cl_recorder *recorder = cl_recorder_of(capsule);
     return recorder == NULL ? NULL : result(cl_recorder_disable(recorder));
 }
 
@@ -78,7 +79,7 @@ recorder_look(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "Oi", &capsule, &pid)) {
         return NULL;
     }
-    struct cl_recorder *recorder = recorder_of(capsule);
+    struct cl_recorder *recorder = cl_recorder_of(capsule);
     return recorder == NULL
                ? NULL
                : result(cl_record_look(cl_recorder_record(recorder), pid));
@@ -87,7 +88,7 @@ recorder_look(PyObject *module, PyObject *args)
 static PyObject *
 recorder_fd(PyObject *module, PyObject *capsule)
 {
-    struct cl_recorder *recorder = recorder_of(capsule);
+    struct cl_recorder *recorder = cl_recorder_of(capsule);
     return recorder == NULL
                ? NULL
                : PyLong_FromLong(cl_recorder_record(recorder)->fd);

@@ -33,6 +33,62 @@ cl_where_rows(const struct cl_where *answers, size_t n)
     return list;
 }
 
+static PyObject *
+numbers(const struct cl_buf *buf, size_t n)
+{
+    const uint64_t *values = (const void *)buf->data;
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        PyObject *item = PyLong_FromUnsignedLongLong(values[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        }
+    }
+    return list;
+}
+
+static long
+count_of(const struct cl_buf *buf, size_t i)
+{
+    uint32_t count = ((const uint32_t *)(const void *)buf->data)[i];
+    return count == UINT32_MAX ? -1 : (long)count;
+}
+
+static PyObject *
+count_pairs(const struct cl_evidence *evidence)
+{
+    const uint64_t *addresses = (const void *)evidence->addresses.data;
+    PyObject *dict = PyDict_New();
+    for (size_t i = 0; dict != NULL && i < evidence->n; i++) {
+        PyObject *key = PyLong_FromUnsignedLongLong(addresses[i]);
+        PyObject *pair = Py_BuildValue("(ll)", count_of(&evidence->before, i),
+                                       count_of(&evidence->after, i));
+        if (key == NULL || pair == NULL ||
+            PyDict_SetItem(dict, key, pair) < 0) {
+            Py_CLEAR(dict);
+        }
+        Py_XDECREF(key);
+        Py_XDECREF(pair);
+    }
+    return dict;
+}
+
+PyObject *
+cl_evidence_as_tuple(const struct cl_evidence *evidence)
+{
+    PyObject *counts = count_pairs(evidence);
+    if (counts == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue(
+        "(NNNNO)", numbers(&evidence->copied, evidence->ncopied),
+        cl_where_rows((const void *)evidence->rest.data, evidence->n),
+        cl_where_rows((const void *)evidence->done.data, evidence->n), counts,
+        evidence->by_parent ? Py_True : Py_False);
+}
+
 PyDoc_STRVAR(
     where_doc,
     "where(pid, addresses)\n--\n\n"
