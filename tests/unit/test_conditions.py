@@ -144,3 +144,19 @@ def test_a_finding_is_one_line_with_its_remedy() -> None:
     for finding in conditions():
         assert "\n" not in str(finding)
         assert finding.remedy in str(finding)
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = Path(__file__).parents[2] / "docs" / "prepare.md"
+    if not page.exists():
+        pytest.skip("docs/ is not part of what is tested here")
+    text = page.read_text()
+    for condition in CONDITIONS:
+        row = next(
+            line
+            for line in text.splitlines()
+            if line.startswith(f"| {condition.name} |")
+        )
+        assert condition.why in row
+        assert condition.remedy in row
+        assert all(f"`{step}`" in row for step in condition.steps)
