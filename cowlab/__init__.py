@@ -90,6 +90,10 @@ _HOME = {
     "prehash": "_immortal",
     "freeze": "_immortal",
     "FreezeReport": "_immortal",
+    # a master and its workers
+    "group": "_group",
+    "Group": "_group",
+    "Member": "_group",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -1,0 +1,169 @@
+"""A real gunicorn, its workers replaced on the way, on the loopback interface."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cowlab
+
+pytest.importorskip("gunicorn", reason="gunicorn is not installed here")
+
+APPLICATION = """
+import gc, os
+
+table = {f"key {i}": {"name": str(i), "values": [i, i + 1]} for i in range(30_000)}
+
+def application(environ, start_response):
+    total = sum(len(row["name"]) + row["values"][1] for row in table.values())
+    body = f"{total} {os.getpid()} {gc.isenabled()}".encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+"""
+
+immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+
+
+class Server:
+    """A running gunicorn."""
+
+    def __init__(self, folder: Path, configuration: str, *options: str) -> None:
+        (folder / "shop.py").write_text(APPLICATION)
+        (folder / "gunicorn.conf.py").write_text(configuration)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = folder / "log"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "gunicorn"),
+                *("--bind", f"127.0.0.1:{self.port}"),
+                *("--log-file", str(self.log)),
+                *options,
+                "shop:application",
+            ],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
+        )
+
+    def ask(self) -> tuple[int, int, bool]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request("GET", "/")
+            response = connection.getresponse()
+            assert response.status == 200
+            total, pid, collecting = response.read().decode().split()
+        return int(total), int(pid), collecting == "True"
+
+    def wait_for(self, what: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not what():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+
+    def wait_until_ready(self, workers: int) -> None:
+        self.wait_for(self.answers)
+        self.wait_for(lambda: len(cowlab.group(self.process.pid).workers) == workers)
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.ask())
+        except OSError:
+            return False
+
+
+@contextlib.contextmanager
+def running(folder: Path, configuration: str, *options: str) -> Iterator[Server]:
+    server = Server(folder, configuration, *options)
+    try:
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait(30)
+
+
+PREPARED = """
+from cowlab.contrib.gunicorn import hooks
+workers = 2
+globals().update(hooks(requests=["/"]))
+"""
+PLAIN = "workers = 2\npreload_app = True\n"
+
+
+def load(server: Server, requests: int) -> tuple[set[int], set[int], set[bool]]:
+    answers = [server.ask() for _ in range(requests)]
+    totals, pids, collecting = zip(*answers, strict=True)
+    return set(totals), set(pids), set(collecting)
+
+
+def test_workers_and_their_successors_share(tmp_path: Path) -> None:
+    sizes, totals = {}, {}
+    for name, configuration in (("prepared", PREPARED), ("plain", PLAIN)):
+        folder = tmp_path / name
+        folder.mkdir()
+        with running(folder, configuration, "--max-requests", "10") as server:
+            server.wait_until_ready(2)
+            totals[name], pids, collecting = load(server, 40)
+            assert len(pids) > 2  # some were replaced
+            assert collecting == {True}
+            server.wait_until_ready(2)
+            load(server, 8)
+            sizes[name] = cowlab.group(server.process.pid)
+        log = server.log.read_text()
+        assert ("cowlab: prepared" in log) == (name == "prepared")
+        assert "Exception" not in log
+    assert totals["prepared"] == totals["plain"]
+    if immortality:
+        assert sizes["prepared"].pss < sizes["plain"].pss * 0.8
+
+
+def test_a_reload_prepares_again(tmp_path: Path) -> None:
+    with running(tmp_path, "", "-c", "python:cowlab.contrib.gunicorn") as server:
+        server.wait_until_ready(1)
+        before = server.ask()
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for(lambda: server.log.read_text().count("cowlab: prepared") == 2)
+        server.wait_for(lambda: server.answers() and server.ask()[1] != before[1])
+        assert server.ask()[0] == before[0]
+
+
+def test_a_warm_up_that_fails_does_not_stop_the_server(tmp_path: Path) -> None:
+    configuration = """
+from cowlab.contrib.gunicorn import hooks
+def warm():
+    raise LookupError("no database yet")
+globals().update(hooks(warm=warm))
+"""
+    with running(tmp_path, configuration) as server:
+        server.wait_until_ready(1)
+        assert server.ask()[0] > 0
+    log = server.log.read_text()
+    assert "cowlab: not prepared" in log
+    assert "no database yet" in log
+
+
+def test_the_first_worker_records(tmp_path: Path) -> None:
+    if not cowlab.host()["perf_sigtrap"]:
+        pytest.skip(str(cowlab.host()["perf_sigtrap"]))
+    configuration = """
+from cowlab.contrib.gunicorn import hooks
+globals().update(hooks(
+    record="lines", report_to="blame.txt", prepare={"immortalize": False}
+))
+"""
+    with running(tmp_path, configuration) as server:
+        server.wait_until_ready(1)
+        load(server, 3)
+    text = (tmp_path / "blame.txt").read_text()
+    assert "shop.py" in text
+    assert "what this worker copied" in server.log.read_text()
