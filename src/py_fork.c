@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cl_child.h"
@@ -281,6 +282,21 @@ end_run(struct run *run)
     run->kids = NULL;
 }
 
+static int
+raise_unwatched(int err)
+{
+    if (err == -ENOSYS || err == -EPERM) {
+        cl_raise_named("Unsupported",
+                       "cannot watch the child: pidfd_open failed (%s); it "
+                       "needs Linux 5.3, and a seccomp filter that allows it",
+                       strerror(-err));
+    } else {
+        errno = -err;
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return -1;
+}
+
 /* 0, or -1 with an exception. */
 static int
 make_kid(struct run *run, struct kid *kid)
@@ -308,10 +324,12 @@ make_kid(struct run *run, struct kid *kid)
     if (pid == 0) {
         live(run, kid);
     }
-    if (witness > 0) {
-        cl_process_watch(&kid->fork_witness, (pid_t)witness);
+    int watched =
+        witness > 0 ? cl_process_watch(&kid->fork_witness, (pid_t)witness) : 0;
+    if (pid > 0) {
+        int also = cl_process_watch(&kid->process, pid);
+        watched = watched < 0 ? watched : also;
     }
-    int watched = pid > 0 ? cl_process_watch(&kid->process, pid) : 0;
     PyOS_AfterFork_Parent();
     if (pid < 0) {
         errno = fork_errno;
@@ -320,14 +338,7 @@ make_kid(struct run *run, struct kid *kid)
     }
     kid->pid = pid;
     cl_line_close_child_side(&kid->line);
-    if (watched < 0) {
-        cl_raise_named("Unsupported",
-                       "cannot watch the child: pidfd_open failed (%s); it "
-                       "needs Linux 5.3, and a seccomp filter that allows it",
-                       strerror(-watched));
-        return -1;
-    }
-    return 0;
+    return watched < 0 ? raise_unwatched(watched) : 0;
 }
 
 /* --- the parent: all children ---------------------------------------------
@@ -509,6 +520,13 @@ read_all(struct run *run, int (*reading)(struct kid *), const char *moment)
             fail_kid(kid, FAILED_BY_ENDING);
             return 1;
         }
+        if (err == -EACCES && prctl(PR_GET_DUMPABLE) != 1) {
+            cl_raise_named("Unsupported",
+                           "cannot read the child: this process changed its "
+                           "user, and so is not dumpable; have CAP_SYS_PTRACE,"
+                           " or start it as that user");
+            return -1;
+        }
         if (err < 0) {
             char operation[64], path[64];
             snprintf(operation, sizeof operation, "read the child at %s",
@@ -596,9 +614,7 @@ watch_witnesses(struct run *run)
         int err = witness < 0 ? witness
                               : cl_process_watch(&kid->rest_witness, witness);
         if (err < 0) {
-            errno = -err;
-            PyErr_SetFromErrno(PyExc_OSError);
-            return -1;
+            return raise_unwatched(err);
         }
     }
     return 0;

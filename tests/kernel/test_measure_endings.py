@@ -463,3 +463,54 @@ def test_in_a_subinterpreter_it_says_so():
     if "No module named" in done.stderr:
         pytest.skip(f"no subinterpreters here: {done.stderr.splitlines()[-1]}")
     assert "subinterpreter" in done.stdout or "interpreter" in done.stdout, done
+
+
+def test_too_few_descriptors_is_an_error_and_leaves_nothing():
+    done = run_script(
+        """
+        import os, resource, cowlab
+        def count():
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                return len(file.read().split()), len(os.listdir("/proc/self/fd"))
+        cowlab.measure(int)
+        before = count()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+        try:
+            cowlab.measure(int, children=20)
+        except OSError as error:
+            print(error.strerror, count() == before)
+        """
+    )
+    assert done.stdout == "Too many open files True\n", done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
+def test_a_process_that_changed_its_user_says_so():
+    done = run_script(
+        """
+        import os, cowlab
+        cowlab.measure(int)
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            cowlab.measure(int)
+        except cowlab.Unsupported as error:
+            print(error)
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            print(len(file.read().split()))
+        """
+    )
+    assert "not dumpable" in done.stdout, done
+    assert done.stdout.endswith("\n0\n")
+
+
+def test_at_fork_handler_that_fails_is_no_failure_of_the_task():
+    done = run_script(
+        """
+        import os, cowlab
+        os.register_at_fork(after_in_child=lambda: 1 / 0)
+        print(cowlab.measure(lambda: 7).value)
+        """
+    )
+    assert done.stdout == "7\n", done.stderr
+    assert "ZeroDivisionError" in done.stderr
