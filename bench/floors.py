@@ -13,11 +13,11 @@ from typing import Any
 
 from harness import Unavailable
 
-__all__ = ["copy_page", "measure", "memory", "page_map", "read_file"]
+__all__ = ["measure", "memory", "page_map", "read_file", "write_pages"]
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _library() -> ctypes.PyDLL:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Unavailable("no C compiler for the floor: set CC")
@@ -33,7 +33,7 @@ def _library() -> ctypes.CDLL:
         )
         if done.returncode:
             raise Unavailable(f"the floor does not compile: {done.stderr.strip()}")
-        return ctypes.CDLL(str(library))
+        return ctypes.PyDLL(str(library))
 
 
 def _call(name: str, *args: Any) -> float:
@@ -65,6 +65,6 @@ def measure(maps: int, rollups: int) -> float:
     return _call("floor_measure", maps, rollups)
 
 
-def copy_page(pages: int) -> float:
-    """Seconds for one write that copies an inherited page."""
-    return _call("floor_copy_page", ctypes.c_long(pages))
+def write_pages(address: int, pages: int) -> float:
+    """Seconds of CPU for one write to each page of a range, the GIL held."""
+    return _call("floor_write_pages", ctypes.c_void_p(address), ctypes.c_long(pages))

@@ -218,15 +218,16 @@ PROBES = (
         "perf_fault_address",
         "privileges",
         "Recording the address of every copied page, from outside, at 1.4 x its cost.",
-        "the recorder protects pages by mprotect, which is dearer and breaks system"
-        " calls that write to them",
+        'record("addresses") raises Unsupported; "pages" tells which pages, "protect"'
+        " has lines, by mprotect",
         _by_native(_perf(2), "a copied page's address read from the ring in a child"),
     ),
     Probe(
         "perf_sigtrap",
         "privileges",
-        "blame(): stopping at every copied page, where the Python line is known.",
-        "blame() finds the lines by mprotect, and else names types and causes alone",
+        "record(): stopping at every copied page, where the Python line is known.",
+        'record("lines") raises Unsupported; "protect" has them too, at a greater cost'
+        " and with system calls that fail; blame by type and cause needs no record",
         _by_native(
             {**_perf(2), errno.EINVAL: _old_sigtrap, errno.E2BIG: _old_sigtrap},
             "SIGTRAP taken with a copied page's address in a child",
@@ -236,7 +237,7 @@ PROBES = (
         "perf_kernel_writes",
         "privileges",
         "Recording pages that system calls copy (read(2) into an inherited buffer).",
-        "blame() gives such pages to `kernel` for want of a record",
+        'blame puts such pages under "unrecorded"',
         _by_native(_perf(1), "read(2) into a shared page recorded in a child"),
     ),
     Probe(
@@ -257,21 +258,21 @@ PROBES = (
         "mprotect",
         "privileges",
         "The recorder's last resort: SIGSEGV at the first write to a page.",
-        "without perf events there is no recorder",
+        'record("protect") raises Unsupported',
         _by_native(source="SIGSEGV taken with the address in a child"),
     ),
     Probe(
         "process_vm_readv",
         "privileges",
-        "Reading a child's objects without stopping it.",
-        "/proc/CHILD/mem is read instead",
+        "Nothing needs it; another process's memory is read through /proc.",
+        "nothing: /proc/CHILD/mem is read",
         _by_native(_MEMORY, "a value of a child read"),
     ),
     Probe(
         "child_mem",
         "privileges",
         "Reading a child's or a witness's heap as it was at the fork.",
-        "pools and objects of another process cannot be explained",
+        "pools(), arenas() and blame of another process raise Unreadable",
         _by_native(_MEMORY, "a value of a child read"),
     ),
     Probe(

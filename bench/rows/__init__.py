@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import Row
 
-from rows import accounting, heap, importing, preparing, readings
+from rows import accounting, heap, importing, preparing, readings, recording
 
 __all__ = ["ROWS"]
 
@@ -12,6 +12,7 @@ ROWS: tuple[Row, ...] = (
     *importing.ROWS,
     *readings.ROWS,
     *accounting.ROWS,
+    *recording.ROWS,
     *heap.ROWS,
     *preparing.ROWS,
 )

@@ -28,7 +28,7 @@ def memory(size: int) -> Iterator[mmap.mmap]:
     """That much private memory, every page of it written, in small pages."""
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as block:
         block.madvise(mmap.MADV_NOHUGEPAGE)
-        chunk = b"\1" * (1 << 20)
+        chunk = b"\1" * min(size, 1 << 20)
         for at in range(0, size, len(chunk)):
             block[at : at + len(chunk)] = chunk
         yield block
