@@ -123,11 +123,21 @@ def run_arm(arm: str, *, rows: int, allocations: int) -> Metrics:
         "touched": measure(touched_by, task, data).value,
         "inherited": report.inherited * page,
         "copied_pages": copied,
+        "dirty_pages": (report.after.private_dirty - report.before.private_dirty)
+        / page,
         "faults_from_fork": faults + overhead.minor_faults,
-        "gc_pages": len({id(row) // page for row in data}) * page,
-        "gc_pools": len({id(row) // PUBLISHED_PAGE for row in data}) * PUBLISHED_PAGE,
+        **({} if arm != "collect" else headers(data, page)),
         "frozen": frozen,
         "warnings": report.warnings,
+    }
+
+
+def headers(data: Rows, page: int) -> dict[str, float]:
+    """Bytes of the pages with a GC header of a row; the same in pages as published."""
+    there = PUBLISHED_PAGE
+    return {
+        "gc_pages": len({id(row) // page for row in data}) * page,
+        "gc_pools": len({id(row) // there for row in data}) * there,
     }
 
 
@@ -208,7 +218,8 @@ def faults_per_page(result: Result) -> Verdict:
     ratio = result.median("read", "minor_faults") / pages
     from_fork = result.median("read", "faults_from_fork") / pages
     here = (
-        f"{ratio:.3f} faults per copied page from rest, {from_fork:.3f} from the fork"
+        f"{ratio:.3f} faults per copied page from rest, {from_fork:.3f} from the fork,"
+        f" {result.median('read', 'dirty_pages') / pages:.3f} pages of Private_Dirty"
     )
     if ratio > 1.8:
         return reproduced(here)
@@ -218,7 +229,7 @@ def faults_per_page(result: Result) -> Verdict:
     collect = result.median("collect", "touched")
     once = (collect + result.median("collect", "copied")) / collect
     return different(
-        f"{here}: fork gave the child its page tables, so only the write faults."
+        f"{here}. Fork gave the child its page tables, so only the write faults."
         " Where they start empty, a page that is read and then written faults twice:"
         f" touched plus copied makes {twice:.2f} a page for reads here (published"
         f" 1.96), and {once:.2f} a touched page for gc.collect (published"

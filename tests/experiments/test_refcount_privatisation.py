@@ -35,6 +35,8 @@ def test_what_was_measured_is_what_python_does(measured):
     assert copied("automatic-frozen") < 0.5 * copied("automatic")
     assert measured.median("read", "faults_per_page") == pytest.approx(1, abs=0.02)
     assert measured.median("read", "rss_growth") < 2 << 20
+    pages = measured.median("read", "copied_pages")
+    assert measured.median("read", "dirty_pages") == pytest.approx(pages, rel=0.02)
     assert measured.median("collect", "touched") > 2 * copied("collect")
     assert measured.median("read-frozen", "frozen") > ROWS
     # Not 0: 3.12 and 3.13 keep what is immortal among the frozen.
@@ -59,6 +61,7 @@ def made_up(**arms):
             "copied_pages": 37_000,
             "minor_faults": 37_000,
             "faults_from_fork": 37_020,
+            "dirty_pages": 37_010,
             "copied": 150e6,
             "touched": 155e6,
         },
