@@ -114,21 +114,26 @@ def facts(results: Sequence[Result]) -> str:
 
 
 def spread(result: Result) -> str:
-    """One line: how many samples the medians are of, and where they differed most."""
-    worst, where, most = 0.0, "", 1
-    for arm, row in result.summary().items():
-        for column in columns_of([result]):
-            summary = row.get(column.metric)
-            if summary is None:
-                continue
-            most = max(most, summary.n)
-            # Of small figures a large ratio means nothing: the median says which are.
-            width = summary.max - summary.min
-            if abs(summary.median) > 0 and width / abs(summary.median) > worst:
-                worst = width / abs(summary.median)
+    """One line: how many samples the medians are of, and where they differed most.
+
+    As part of the largest figure of the same column: a small figure that doubles from
+    one sample to the next is not what makes a table uncertain.
+    """
+    summary = result.summary()
+    worst, where = 0.0, ""
+    most = max((s.n for row in summary.values() for s in row.values()), default=1)
+    for column in columns_of([result]):
+        cells = {
+            arm: r[column.metric] for arm, r in summary.items() if column.metric in r
+        }
+        largest = max((abs(cell.median) for cell in cells.values()), default=0)
+        for arm, cell in cells.items():
+            if largest and (cell.max - cell.min) / largest > worst:
+                worst = (cell.max - cell.min) / largest
                 where = f"{column.title}, {arm}"
     if most == 1:
         return "one sample of each: run with --repeat 3 for medians"
     if not where:
         return f"medians of {most}, all samples equal"
-    return f"medians of {most}; widest spread {worst:.1%} ({where})"
+    apart = f"{worst:.1%} of the column's largest figure ({where})"
+    return f"medians of {most}; samples differ by at most {apart}"
