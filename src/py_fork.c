@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,211 +12,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "cl_child.h"
-#include "cl_moments.h"
-#include "cl_pagemap.h"
-#include "py_layout.h"
-#include "py_module.h"
+#include "py_fork.h"
 #include "py_recorder.h"
-#include "py_where.h"
-
-#define TOUCH_MAX 65536u /* pages; the list is 512 KiB of address space */
-
-/* What parent and child both see; mapped before the fork. */
-struct control {
-    int64_t rest_time, go_time, done_time; /* CLOCK_MONOTONIC, ns */
-    pid_t self;
-    pid_t witness; /* the second one; 0: not made, < 0: -errno */
-    int line_was_lost;
-    int recorder_errno; /* why the recorder could not be enabled */
-    uint32_t touch_count;
-    struct cl_question question; /* to the first witness */
-    uint64_t touch[TOUCH_MAX];
-};
-
-enum failure {
-    NO_FAILURE,
-    FAILED_BY_ENDING, /* it ended; kid->ending says how */
-    FAILED_BY_TIMEOUT,
-    FAILED_BY_RECORDER,
-};
-
-struct kid {
-    struct cl_process process, fork_witness, rest_witness;
-    struct cl_line line;
-    struct control *control;
-    struct cl_moments moments;
-    struct cl_ending ending;
-    enum failure failure;
-    char heard;
-    bool line_is_closed; /* by its end, or by a task that closed everything */
-    pid_t pid;           /* kept after the process has been collected */
-    int64_t fork_time;
-    PyObject *payload;            /* bytes */
-    struct cl_recorder *recorder; /* borrowed; NULL: none */
-    struct cl_object_layout layout;
-    struct cl_evidence evidence;
-};
-
-struct run {
-    size_t n;
-    struct kid *kids;
-    PyObject *task, *args, *kwargs;
-    PyObject *encode; /* encode(ok, object) -> bytes, called in the child */
-    pid_t parent;
-    double timeout; /* seconds; < 0: none */
-    int64_t deadline;
-    const char *moment; /* what the parent waits for, in words */
-};
-
-/* --- the child ----------------------------------------------------------- */
-
-static PyObject *
-take_exception(void)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback != NULL && value != NULL) {
-        PyException_SetTraceback(value, traceback);
-    }
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return value;
-#endif
-}
-
-static void
-flush_stream(const char *name)
-{
-    PyObject *stream = PySys_GetObject(name);
-    if (stream != NULL && stream != Py_None) {
-        PyObject *done = PyObject_CallMethod(stream, "flush", NULL);
-        Py_XDECREF(done);
-        PyErr_Clear();
-    }
-}
-
-static void
-flush_everything(void)
-{
-    flush_stream("stdout");
-    flush_stream("stderr");
-    fflush(stdout);
-    fflush(stderr);
-}
-
-static void
-leave(int status)
-{
-    _exit(status);
-}
-
-/* Write each page that is this child's own already, so that the write
- * protection that the clone of a witness leaves behind costs the task no
- * fault. */
-static void
-touch_own_pages(const struct control *control)
-{
-    for (uint32_t i = 0; i < control->touch_count; i++) {
-        atomic_fetch_or((_Atomic unsigned char *)(uintptr_t)control->touch[i],
-                        0);
-    }
-}
-
-static void
-send_result(struct kid *kid, PyObject *payload)
-{
-    char *bytes;
-    Py_ssize_t length;
-    if (PyBytes_AsStringAndSize(payload, &bytes, &length) == 0) {
-        uint64_t n = (uint64_t)length;
-        if (cl_line_send(&kid->line, &n, sizeof n) == 0) {
-            cl_line_send(&kid->line, bytes, (size_t)length);
-        }
-    }
-}
-
-/* From the moment after the fork to _exit. Never returns. */
-static void
-live(struct run *run, struct kid *kid)
-{
-    struct control *control = kid->control;
-    char word = 0;
-    if (cl_die_with(run->parent) < 0) {
-        leave(1);
-    }
-    for (size_t i = 0; i < run->n; i++) {
-        if (&run->kids[i] == kid) {
-            cl_line_close_parent_side(&run->kids[i].line);
-        } else {
-            cl_line_close(&run->kids[i].line);
-            if (run->kids[i].process.pidfd >= 0) {
-                close(run->kids[i].process.pidfd);
-            }
-        }
-        if (run->kids[i].fork_witness.pidfd >= 0) {
-            close(run->kids[i].fork_witness.pidfd);
-        }
-    }
-    control->self = getpid();
-    PyOS_AfterFork_Child();
-    if (kid->recorder != NULL) {
-        control->recorder_errno = -cl_recorder_enable(kid->recorder);
-    }
-    control->rest_time = cl_now();
-    if (cl_line_tell(&kid->line, CL_WORD_REST) < 0 ||
-        cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_WITNESS) {
-        leave(1);
-    }
-    control->witness = (pid_t)cl_witness_clone(true, NULL, NULL);
-    touch_own_pages(control);
-    if (cl_line_tell(&kid->line, CL_WORD_WITNESS) < 0 ||
-        cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_GO) {
-        leave(1);
-    }
-    control->go_time = cl_now();
-    PyObject *value = PyObject_Call(run->task, run->args, run->kwargs);
-    int64_t done_time = cl_now();
-    if (kid->recorder != NULL) {
-        cl_recorder_disable(kid->recorder); /* not in a fork of this child */
-    }
-    if (getpid() != control->self) {
-        /* The task forked, and this is the copy that came back. */
-        PyErr_Clear();
-        flush_everything();
-        leave(0);
-    }
-    control->done_time = done_time;
-    if (!cl_line_is_intact(&kid->line)) {
-        control->line_was_lost = 1;
-        leave(1);
-    }
-    if (cl_line_tell(&kid->line, CL_WORD_DONE) < 0 ||
-        cl_line_hear(&kid->line, &word) < 0) {
-        leave(1);
-    }
-    PyObject *outcome = value != NULL ? value : take_exception();
-    PyObject *payload = PyObject_CallFunction(
-        run->encode, "OO", value != NULL ? Py_True : Py_False, outcome);
-    if (payload == NULL) {
-        PyErr_WriteUnraisable(run->encode);
-    }
-    flush_everything();
-    if (payload != NULL) {
-        send_result(kid, payload);
-    }
-    leave(payload != NULL ? 0 : 1);
-}
 
 /* --- the parent: one child ------------------------------------------------
  */
 
 static void
-reap_kid(struct kid *kid, bool must_die)
+reap_kid(struct fork_child *kid, bool must_die)
 {
     cl_line_close(&kid->line);
     if (must_die) {
@@ -240,7 +42,7 @@ reap_kid(struct kid *kid, bool must_die)
 }
 
 static void
-fail_kid(struct kid *kid, enum failure failure)
+fail_kid(struct fork_child *kid, enum fork_failure failure)
 {
     kid->failure = failure;
     /* A child that made its witness, and died before it was heard of. */
@@ -262,10 +64,10 @@ dismiss(struct cl_process *witness)
 
 /* Everything that is still there goes: killed, collected, unmapped. */
 static void
-end_run(struct run *run)
+end_run(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
+        struct fork_child *kid = &run->kids[i];
         if (kid->control != NULL && kid->rest_witness.pid == 0 &&
             kid->process.pid != 0 && kid->control->witness > 0) {
             cl_process_watch(&kid->rest_witness, kid->control->witness);
@@ -299,7 +101,7 @@ raise_unwatched(int err)
 
 /* 0, or -1 with an exception. */
 static int
-make_kid(struct run *run, struct kid *kid)
+make_kid(struct fork_run *run, struct fork_child *kid)
 {
     kid->control = mmap(NULL, sizeof *kid->control, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -308,7 +110,7 @@ make_kid(struct run *run, struct kid *kid)
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    memset(kid->control, 0, offsetof(struct control, question));
+    memset(kid->control, 0, offsetof(struct fork_control, question));
     int err = cl_line_open(&kid->line);
     if (err < 0) {
         errno = -err;
@@ -322,7 +124,7 @@ make_kid(struct run *run, struct kid *kid)
     pid_t pid = witness < 0 ? -1 : fork();
     int fork_errno = witness < 0 ? (int)-witness : errno;
     if (pid == 0) {
-        live(run, kid);
+        fork_child_live(run, kid);
     }
     int watched =
         witness > 0 ? cl_process_watch(&kid->fork_witness, (pid_t)witness) : 0;
@@ -345,7 +147,7 @@ make_kid(struct run *run, struct kid *kid)
  */
 
 static void
-set_deadline(struct run *run)
+set_deadline(struct fork_run *run)
 {
     run->deadline = run->timeout < 0
                         ? INT64_MAX
@@ -353,7 +155,7 @@ set_deadline(struct run *run)
 }
 
 static int
-milliseconds_left(const struct run *run)
+milliseconds_left(const struct fork_run *run)
 {
     if (run->deadline == INT64_MAX) {
         return -1;
@@ -365,7 +167,7 @@ milliseconds_left(const struct run *run)
 /* Wait for any of `ready`. 1 something is, 0 the time is up, -1 an exception
  * (a signal handler raised). */
 static int
-wait_ready(const struct run *run, struct pollfd *ready, size_t n)
+wait_ready(const struct fork_run *run, struct pollfd *ready, size_t n)
 {
     for (;;) {
         int got, saved;
@@ -392,7 +194,7 @@ wait_ready(const struct run *run, struct pollfd *ready, size_t n)
 
 /* One byte from a kid that poll says is ready, or its failure. */
 static void
-hear_kid(struct kid *kid, short line, short ended)
+hear_kid(struct fork_child *kid, short line, short ended)
 {
     if (line & (POLLIN | POLLHUP)) {
         if (read(kid->line.to_parent[0], &kid->heard, 1) != 1) {
@@ -407,12 +209,12 @@ hear_kid(struct kid *kid, short line, short ended)
 /* Until every kid has said `word`. 0, 1 where one of them failed, -1 with an
  * exception. */
 static int
-await_word(struct run *run, char word, struct pollfd *ready)
+await_word(struct fork_run *run, char word, struct pollfd *ready)
 {
     for (;;) {
         size_t n = 0;
         for (size_t i = 0; i < run->n; i++) {
-            struct kid *kid = &run->kids[i];
+            struct fork_child *kid = &run->kids[i];
             if (kid->heard != word) {
                 int line = kid->line_is_closed ? -1 : kid->line.to_parent[0];
                 ready[n++] = (struct pollfd){line, POLLIN, 0};
@@ -428,7 +230,7 @@ await_word(struct run *run, char word, struct pollfd *ready)
         }
         size_t at = 0;
         for (size_t i = 0; i < run->n; i++) {
-            struct kid *kid = &run->kids[i];
+            struct fork_child *kid = &run->kids[i];
             if (kid->heard == word) {
                 continue;
             }
@@ -447,7 +249,7 @@ await_word(struct run *run, char word, struct pollfd *ready)
 
 /* Send a word to every kid. One that has gone is found by the next wait. */
 static void
-tell_all(struct run *run, char word)
+tell_all(struct fork_run *run, char word)
 {
     for (size_t i = 0; i < run->n; i++) {
         ssize_t sent;
@@ -458,45 +260,44 @@ tell_all(struct run *run, char word)
 }
 
 static int
-read_fork(struct kid *kid)
+read_fork(struct fork_child *kid)
 {
     return cl_moments_fork(&kid->moments, &kid->fork_witness,
                            &kid->control->question);
 }
 
 static int
-read_rest_witnessed(struct kid *kid)
+read_rest_witnessed(struct fork_child *kid)
 {
     return cl_moments_rest_witnessed(&kid->moments, kid->process.pid);
 }
 
 static int
-read_rest_alone(struct kid *kid)
+read_rest_alone(struct fork_child *kid)
 {
     return cl_moments_rest_alone(&kid->moments, kid->process.pid);
 }
 
 static int
-read_go(struct kid *kid)
+read_go(struct fork_child *kid)
 {
     return cl_moments_go(&kid->moments, kid->process.pid);
 }
 
 static int
-read_done_witnessed(struct kid *kid)
+read_done_witnessed(struct fork_child *kid)
 {
     int err = cl_moments_done_witnessed(&kid->moments, kid->process.pid);
     if (err == 0 && kid->recorder != NULL) {
         err = cl_evidence_take(&kid->evidence,
-                               cl_recorder_record(kid->recorder),
-                               &kid->layout, kid->rest_witness.pid,
-                               kid->process.pid);
+                               cl_recorder_record(kid->recorder), &kid->layout,
+                               kid->rest_witness.pid, kid->process.pid);
     }
     return err;
 }
 
 static int
-read_done_alone(struct kid *kid)
+read_done_alone(struct fork_child *kid)
 {
     int err = cl_moments_done_alone(&kid->moments, kid->process.pid);
     if (err == 0 && kid->recorder != NULL) {
@@ -508,10 +309,11 @@ read_done_alone(struct kid *kid)
 /* Apply a reading to every kid. 0, 1 where a kid has ended meanwhile, -1 with
  * an exception. */
 static int
-read_all(struct run *run, int (*reading)(struct kid *), const char *moment)
+read_all(struct fork_run *run, int (*reading)(struct fork_child *),
+         const char *moment)
 {
     for (size_t i = 0; i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
+        struct fork_child *kid = &run->kids[i];
         int err;
         Py_BEGIN_ALLOW_THREADS err = reading(kid);
         Py_END_ALLOW_THREADS if (err == -ESRCH &&
@@ -541,7 +343,8 @@ read_all(struct run *run, int (*reading)(struct kid *), const char *moment)
 
 /* Exactly `n` bytes. 0, 1 where the kid failed, -1 with an exception. */
 static int
-read_exactly(struct run *run, struct kid *kid, char *to, uint64_t n)
+read_exactly(struct fork_run *run, struct fork_child *kid, char *to,
+             uint64_t n)
 {
     while (n > 0) {
         struct pollfd ready[2] = {
@@ -572,7 +375,7 @@ read_exactly(struct run *run, struct kid *kid, char *to, uint64_t n)
 }
 
 static int
-receive_result(struct run *run, struct kid *kid)
+receive_result(struct fork_run *run, struct fork_child *kid)
 {
     uint64_t length = 0;
     int err = read_exactly(run, kid, (char *)&length, sizeof length);
@@ -595,21 +398,22 @@ receive_result(struct run *run, struct kid *kid)
 }
 
 static void
-list_touches(struct run *run)
+list_touches(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
-        size_t n =
-            cl_moments_written(&kid->moments, kid->control->touch, TOUCH_MAX);
-        kid->control->touch_count = (uint32_t)(n < TOUCH_MAX ? n : TOUCH_MAX);
+        struct fork_child *kid = &run->kids[i];
+        size_t n = cl_moments_written(&kid->moments, kid->control->touch,
+                                      FORK_TOUCH_MAX);
+        kid->control->touch_count =
+            (uint32_t)(n < FORK_TOUCH_MAX ? n : FORK_TOUCH_MAX);
     }
 }
 
 static int
-watch_witnesses(struct run *run)
+watch_witnesses(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
+        struct fork_child *kid = &run->kids[i];
         pid_t witness = kid->control->witness;
         int err = witness < 0 ? witness
                               : cl_process_watch(&kid->rest_witness, witness);
@@ -621,16 +425,16 @@ watch_witnesses(struct run *run)
 }
 
 static void
-dismiss_all(struct run *run, bool second)
+dismiss_all(struct fork_run *run, bool second)
 {
     for (size_t i = 0; i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
+        struct fork_child *kid = &run->kids[i];
         dismiss(second ? &kid->rest_witness : &kid->fork_witness);
     }
 }
 
 static int
-read_moment_of_rest(struct run *run)
+read_moment_of_rest(struct fork_run *run)
 {
     int err;
     if ((err = read_all(run, read_fork, "the fork")) != 0 ||
@@ -642,7 +446,7 @@ read_moment_of_rest(struct run *run)
 }
 
 static int
-read_moment_done(struct run *run)
+read_moment_done(struct fork_run *run)
 {
     int err = read_all(run, read_done_witnessed, "its task's end");
     if (err != 0) {
@@ -653,7 +457,7 @@ read_moment_done(struct run *run)
 }
 
 static int
-collect(struct run *run, struct kid *kid)
+collect(struct fork_run *run, struct fork_child *kid)
 {
     int err = receive_result(run, kid);
     if (err != 0) {
@@ -670,7 +474,7 @@ collect(struct run *run, struct kid *kid)
 
 /* 0, 1 where a kid could not enable its recorder. */
 static int
-check_recorders(struct run *run)
+check_recorders(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
         if (run->kids[i].control->recorder_errno != 0) {
@@ -684,14 +488,14 @@ check_recorders(struct run *run)
 /* Give each kid its recorder, out of a tuple of capsules that may be empty. 0,
  * or -1 with an exception. */
 static int
-hand_out(struct run *run, PyObject *recorders)
+hand_out(struct fork_run *run, PyObject *recorders)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(recorders);
     if (n > 0 && cl_layout_require("recording") < 0) {
         return -1;
     }
     for (Py_ssize_t i = 0; i < n && (size_t)i < run->n; i++) {
-        struct kid *kid = &run->kids[i];
+        struct fork_child *kid = &run->kids[i];
         kid->recorder = cl_recorder_of(PyTuple_GET_ITEM(recorders, i));
         if (kid->recorder == NULL || cl_object_layout(&kid->layout) != 0) {
             return -1;
@@ -702,7 +506,7 @@ hand_out(struct run *run, PyObject *recorders)
 
 /* From fork to exit. 0, 1 where a kid failed, -1 with an exception. */
 static int
-go_through(struct run *run, struct pollfd *ready)
+go_through(struct fork_run *run, struct pollfd *ready)
 {
     int err;
     set_deadline(run);
@@ -735,126 +539,6 @@ go_through(struct run *run, struct pollfd *ready)
     return err;
 }
 
-/* --- results ----------------------------------------------------------------
- */
-
-static PyObject *
-tally_as_tuple(const struct cl_tally *t)
-{
-    return Py_BuildValue("(LLLLLLL)", (long long)t->inherited,
-                         (long long)t->kept, (long long)t->copied,
-                         (long long)t->sole, (long long)t->fresh,
-                         (long long)t->dropped, (long long)t->unknown);
-}
-
-static PyObject *
-account_as_tuple(const struct cl_tally by_kind[CL_NKINDS])
-{
-    PyObject *tuple = PyTuple_New(CL_NKINDS);
-    for (int i = 0; tuple != NULL && i < CL_NKINDS; i++) {
-        PyObject *item = tally_as_tuple(&by_kind[i]);
-        if (item == NULL) {
-            Py_CLEAR(tuple);
-            break;
-        }
-        PyTuple_SET_ITEM(tuple, i, item);
-    }
-    return tuple;
-}
-
-static PyObject *
-rollup_as_dict(const struct cl_rollup *r)
-{
-    return Py_BuildValue(
-        "{s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "rss",
-        (unsigned long long)r->rss, "pss", (unsigned long long)r->pss,
-        "private_clean", (unsigned long long)r->private_clean, "private_dirty",
-        (unsigned long long)r->private_dirty, "private_hugetlb",
-        (unsigned long long)r->private_hugetlb, "anonymous",
-        (unsigned long long)r->anonymous, "swap", (unsigned long long)r->swap,
-        "anon_huge_pages", (unsigned long long)r->anon_huge_pages, "ksm",
-        (unsigned long long)r->ksm);
-}
-
-static const char *const failure_names[] = {
-    [FAILED_BY_ENDING] = "ended",
-    [FAILED_BY_TIMEOUT] = "timeout",
-    [FAILED_BY_RECORDER] = "recorder",
-};
-
-static PyObject *
-failure_as_dict(const struct run *run, size_t index)
-{
-    const struct kid *kid = &run->kids[index];
-    return Py_BuildValue(
-        "{s:s,s:n,s:l,s:i,s:i,s:O,s:O,s:s,s:i}", "failure",
-        failure_names[kid->failure], "child", (Py_ssize_t)index, "pid",
-        (long)kid->pid, "signal", kid->ending.signal, "status",
-        kid->ending.status, "is_unknown",
-        kid->ending.is_unknown ? Py_True : Py_False, "line_was_lost",
-        kid->control->line_was_lost ? Py_True : Py_False, "moment",
-        run->moment, "recorder_errno", kid->control->recorder_errno);
-}
-
-static PyObject *
-evidence_of(const struct kid *kid)
-{
-    if (kid->recorder == NULL) {
-        Py_RETURN_NONE;
-    }
-    return cl_evidence_as_tuple(&kid->evidence);
-}
-
-static PyObject *
-kid_as_dict(const struct kid *kid)
-{
-    const struct cl_moments *m = &kid->moments;
-    const struct control *c = kid->control;
-    return Py_BuildValue(
-        "{s:l,s:O,s:N,s:N,s:N,s:N,s:(KKKKKK),s:(LLLL),s:L,s:L,s:L,s:K,s:I,"
-        "s:K,s:N}",
-        "pid", (long)kid->pid, "payload", kid->payload, "fork_account",
-        account_as_tuple(m->fork_account), "task_account",
-        account_as_tuple(m->task_account), "before",
-        rollup_as_dict(&m->before), "after", rollup_as_dict(&m->after),
-        "faults", (unsigned long long)m->at_rest.minor,
-        (unsigned long long)m->at_rest.major,
-        (unsigned long long)m->at_go.minor, (unsigned long long)m->at_go.major,
-        (unsigned long long)m->at_done.minor,
-        (unsigned long long)m->at_done.major, "times",
-        (long long)kid->fork_time, (long long)c->rest_time,
-        (long long)c->go_time, (long long)c->done_time, "zero_untold",
-        (long long)m->zero_untold, "reading_ns", (long long)m->reading_time,
-        "shared_memory",
-        (long long)m->done_alone.shared_memory -
-            (long long)m->rest_alone.shared_memory,
-        "page_map_reads", (unsigned long long)m->page_map_reads, "retouched",
-        (unsigned int)c->touch_count, "control_bytes",
-        (unsigned long long)sizeof *c, "evidence", evidence_of(kid));
-}
-
-static PyObject *
-run_as_result(const struct run *run, int outcome)
-{
-    PyObject *list = PyList_New(0);
-    for (size_t i = 0; list != NULL && i < run->n; i++) {
-        const struct kid *kid = &run->kids[i];
-        PyObject *item = NULL;
-        if (outcome == 0) {
-            item = kid_as_dict(kid);
-        } else if (kid->failure != NO_FAILURE) {
-            item = failure_as_dict(run, i);
-        } else {
-            continue;
-        }
-        if (item == NULL || PyList_Append(list, item) < 0) {
-            Py_CLEAR(list);
-        }
-        Py_XDECREF(item);
-    }
-    return list;
-}
-
 PyDoc_STRVAR(
     measure_doc,
     "measure(task, args, kwargs, children, timeout, encode, recorders)\n"
@@ -865,7 +549,7 @@ PyDoc_STRVAR(
 static PyObject *
 measure(PyObject *module, PyObject *args)
 {
-    struct run run = {.parent = getpid()};
+    struct fork_run run = {.parent = getpid()};
     PyObject *recorders;
     Py_ssize_t n;
     if (!PyArg_ParseTuple(args, "OO!O!ndOO!:measure", &run.task, &PyTuple_Type,
@@ -891,7 +575,7 @@ measure(PyObject *module, PyObject *args)
         goto done;
     }
     for (size_t i = 0; i < run.n; i++) {
-        struct kid *kid = &run.kids[i];
+        struct fork_child *kid = &run.kids[i];
         kid->process = kid->fork_witness = kid->rest_witness = CL_NO_PROCESS;
         kid->line.to_child[0] = kid->line.to_child[1] = -1;
         kid->line.to_parent[0] = kid->line.to_parent[1] = -1;
@@ -906,7 +590,7 @@ measure(PyObject *module, PyObject *args)
     }
     int outcome = go_through(&run, ready);
     if (outcome >= 0) {
-        result = run_as_result(&run, outcome);
+        result = fork_result(&run, outcome);
     }
 done:
     if (run.kids != NULL) {

@@ -1,0 +1,71 @@
+/* What the three parts of a measured fork share: the parent's state machine
+ * (py_fork.c), the child's life (py_fork_child.c), the result
+ * (py_fork_result.c). */
+#ifndef COWLAB_PY_FORK_H
+#define COWLAB_PY_FORK_H
+
+#include "py_module.h"
+
+#include "cl_child.h"
+#include "cl_moments.h"
+#include "py_layout.h"
+#include "py_where.h"
+
+/* Pages; the list is 512 KiB of address space. */
+#define FORK_TOUCH_MAX 65536u
+
+/* What parent and child both see; mapped before the fork. */
+struct fork_control {
+    int64_t rest_time, go_time, done_time; /* CLOCK_MONOTONIC, ns */
+    pid_t self;
+    pid_t witness; /* the second one; 0: not made, < 0: -errno */
+    int line_was_lost;
+    int recorder_errno; /* why the recorder could not be enabled */
+    uint32_t touch_count;
+    struct cl_question question; /* to the first witness */
+    uint64_t touch[FORK_TOUCH_MAX];
+};
+
+enum fork_failure {
+    NO_FAILURE,
+    FAILED_BY_ENDING, /* it ended; kid->ending says how */
+    FAILED_BY_TIMEOUT,
+    FAILED_BY_RECORDER,
+};
+
+struct fork_child {
+    struct cl_process process, fork_witness, rest_witness;
+    struct cl_line line;
+    struct fork_control *control;
+    struct cl_moments moments;
+    struct cl_ending ending;
+    enum fork_failure failure;
+    char heard;
+    bool line_is_closed; /* by its end, or by a task that closed everything */
+    pid_t pid;           /* kept after the process has been collected */
+    int64_t fork_time;
+    PyObject *payload;            /* bytes */
+    struct cl_recorder *recorder; /* borrowed; NULL: none */
+    struct cl_object_layout layout;
+    struct cl_evidence evidence;
+};
+
+struct fork_run {
+    size_t n;
+    struct fork_child *kids;
+    PyObject *task, *args, *kwargs;
+    PyObject *encode; /* encode(ok, object) -> bytes, called in the child */
+    pid_t parent;
+    double timeout; /* seconds; < 0: none */
+    int64_t deadline;
+    const char *moment; /* what the parent waits for, in words */
+};
+
+/* In the child, from the moment after the fork to _exit. */
+_Noreturn void fork_child_live(struct fork_run *run, struct fork_child *kid);
+
+/* A list of dicts: of all children where `outcome` is 0, else of those that
+ * failed. NULL with an exception. */
+PyObject *fork_result(const struct fork_run *run, int outcome);
+
+#endif
