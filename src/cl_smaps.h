@@ -9,8 +9,8 @@
 
 #include "cl_maps.h"
 
-/* Every "Name: N kB" field of smaps, in the kernel's order. X(enum, kernel
- * name, Python name). */
+/* Every "Name: N kB" field of smaps, in the kernel's order, which
+ * cowlab/_smaps.py has too. X(enum, kernel name, Python name). */
 #define CL_SMAPS_FIELDS(X)                                                    \
     X(SIZE, "Size", "virtual_size")                                           \
     X(KERNEL_PAGE_SIZE, "KernelPageSize", "kernel_page_size")                 \

@@ -29,7 +29,8 @@ struct cl_stat {
  * 63 bits. */
 int cl_stat_parse(const char *text, size_t len, struct cl_stat *out);
 
-/* "Vm...: N kB" of status, in bytes. X(enum, kernel name, Python name). */
+/* "Vm...: N kB" of status, in bytes, in the order of cowlab/_status.py too.
+ * X(enum, kernel name, Python name). */
 #define CL_STATUS_FIELDS(X)                                                   \
     X(VM_PEAK, "VmPeak", "vm_peak")                                           \
     X(VM_SIZE, "VmSize", "vm_size")                                           \
