@@ -127,18 +127,6 @@ cl_gc_next(uintptr_t head, uintptr_t *gc)
     return NULL;
 }
 
-int
-cl_visit_hidden(PyObject *op, visitproc visit, void *arg)
-{
-    return 0;
-}
-
-int
-cl_visit_interpreter(visitproc visit, void *arg)
-{
-    return 0;
-}
-
 uintptr_t
 cl_arena_table(void)
 {
@@ -432,20 +420,6 @@ cl_gc_next(uintptr_t head, uintptr_t *gc)
 {
     *gc = ((PyGC_Head *)*gc)->_gc_next & ~(uintptr_t)3;
     return *gc == head ? NULL : (PyObject *)(*gc + CL_GC_HEAD);
-}
-
-/* ---- Edges that tp_traverse does not report ---- */
-
-int
-cl_visit_hidden(PyObject *op, visitproc visit, void *arg)
-{
-    return 0;
-}
-
-int
-cl_visit_interpreter(visitproc visit, void *arg)
-{
-    return 0;
 }
 
 /* ---- pymalloc ---- */

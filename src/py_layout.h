@@ -89,15 +89,37 @@ PyObject *cl_gc_next(uintptr_t head, uintptr_t *gc);
 
 /* ---- Edges that tp_traverse does not report ---- */
 
-/* Call visit(object, arg) for each object that `op` owns a reference to and
- * its tp_traverse leaves out: str keys, fields of code objects and
- * descriptors, a range's members, tzinfo, names of functions, the dicts and
- * tuples of static types. Objects may be visited twice, never NULL. Stops at
- * the first nonzero result and returns it. */
+/* In py_layout_edges.c. What a type's tp_traverse leaves out. */
+enum cl_hidden {
+    CL_HIDDEN_NONE,
+    CL_HIDDEN_DICT,       /* the keys, where all are str */
+    CL_HIDDEN_CODE,       /* all of a code object's fields */
+    CL_HIDDEN_TYPE,       /* names, slots, shared keys; all of a static type */
+    CL_HIDDEN_DESCRIPTOR, /* names */
+    CL_HIDDEN_RANGE,      /* start, stop, step, length */
+    CL_HIDDEN_GENERATOR,  /* names */
+    CL_HIDDEN_MODULE,     /* its name */
+    CL_HIDDEN_CONTEXTVAR, /* its name */
+    CL_HIDDEN_DATETIME,   /* tzinfo */
+    CL_HIDDEN_TIME,       /* tzinfo */
+    CL_HIDDEN_TIMEZONE,   /* offset and name */
+};
+
+/* Which of these an instance of `type` has. Ask once for a type: it may
+ * compare names. */
+enum cl_hidden cl_hidden_kind(PyTypeObject *type);
+
+/* Call visit(object, arg) for each object that `op`, of that kind, owns a
+ * reference to and its tp_traverse leaves out. Objects may be visited twice,
+ * never NULL. Stops at the first nonzero result and returns it. */
+int cl_visit_hidden_kind(PyObject *op, enum cl_hidden kind, visitproc visit,
+                         void *arg);
+
+/* The same for an object of any type. */
 int cl_visit_hidden(PyObject *op, visitproc visit, void *arg);
 
-/* The interpreter's own references that no object holds: interned strings,
- * static types, small singletons. */
+/* The interpreter's own references that no object holds: the dict of interned
+ * strings where it has one that can be seen (from 3.12), and `object`. */
 int cl_visit_interpreter(visitproc visit, void *arg);
 
 /* ---- pymalloc ---- */
