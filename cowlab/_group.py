@@ -1,12 +1,16 @@
-"""A master and its workers as one thing."""
+"""A master and its workers as one thing, read from outside."""
 
 from __future__ import annotations
 
+import errno
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cowlab._errors import Gone
+from cowlab._errors import Gone, Unreadable, Zombie
+from cowlab._smaps import SmapsRollup, smaps_rollup
+from cowlab._status import Stat, stat
 
 __all__ = ["Group", "Member", "group"]
 
@@ -15,137 +19,189 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of a group. Bytes, from its smaps_rollup; faults, from its stat.
+    """One process of a group. Sizes are bytes.
 
-    ``uss`` is Private_Clean + Private_Dirty + Private_Hugetlb: what would be free if it
-    ended.
+    ``uss`` is Private_Clean + Private_Dirty + Private_Hugetlb: what the machine gets
+    back when this process ends. ``swap_pss`` is None where this kernel writes none.
+    ``sources`` says where each figure was read.
     """
 
     pid: int
     parent: int
+    name: str
     rss: int
     pss: int
     uss: int
     private_dirty: int
-    swap_pss: int
+    swap_pss: int | None
     minor_faults: int
     major_faults: int
+    sources: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process and those that descend from it, read one after the other.
+    """Processes that belong together, read one after the other.
 
-    ``pss`` is the sum of the members' PSS: what the group takes, each shared page once.
-    ``uss`` is the sum of what only one of them has. ``rss`` counts a page once for each
-    member that maps it: not a size of anything, given because other tools give it.
-    ``gone`` processes ended before they were read, and are in no sum.
+    ``pss`` is what the group takes: the sum of the members' shares, in which a page
+    that all of them map counts once. ``uss`` sums what only one of them has. ``rss``
+    counts a page again for each member that maps it: it is no size of anything, and
+    does not grow when a shared page is copied. ``gone`` are processes that ended before
+    they were read: they are in no sum, and were not 0.
     """
 
     members: tuple[Member, ...]
     gone: tuple[int, ...] = ()
 
+    def _sum(self, figure: str) -> int:
+        total: int = sum(getattr(member, figure) for member in self.members)
+        return total
+
     @property
     def master(self) -> Member:
-        """The process that was asked for."""
+        """The first member: the process that was asked for."""
         return self.members[0]
 
     @property
     def workers(self) -> tuple[Member, ...]:
-        """The others."""
+        """The members after the first."""
         return self.members[1:]
 
     @property
     def pss(self) -> int:
-        return sum(member.pss for member in self.members)
+        return self._sum("pss")
 
     @property
     def uss(self) -> int:
-        return sum(member.uss for member in self.members)
+        return self._sum("uss")
 
     @property
     def rss(self) -> int:
-        return sum(member.rss for member in self.members)
+        return self._sum("rss")
 
     @property
     def private_dirty(self) -> int:
-        return sum(member.private_dirty for member in self.members)
+        return self._sum("private_dirty")
 
     @property
     def minor_faults(self) -> int:
-        return sum(member.minor_faults for member in self.members)
+        return self._sum("minor_faults")
+
+    @property
+    def major_faults(self) -> int:
+        return self._sum("major_faults")
 
     def to_json(self) -> dict[str, Any]:
-        """The reading as plain data."""
+        """The reading as plain data, the sums with it."""
+        sums = ("rss", "pss", "uss", "private_dirty", "minor_faults", "major_faults")
         return {
+            "report": "group",
             "schema": SCHEMA,
-            "pss": self.pss,
-            "uss": self.uss,
-            "rss": self.rss,
+            **{name: self._sum(name) for name in sums},
             "members": [asdict(member) for member in self.members],
             "gone": list(self.gone),
         }
 
 
-def group(pid: int | None = None) -> Group:
-    """Read a process and all that descend from it, as it is now.
+def group(pid: int | Iterable[int] | None = None) -> Group:
+    """Read a process and all that descend from it; None is this one.
 
-    ``pid`` is the master; None is this process. Members are read in turn, so that a
-    page which is copied meanwhile can be missing or be counted twice: read a group that
-    rests, or read it again. The first member is the master.
+    With a list of process numbers, exactly these are read. Members are read in turn
+    while they run, so that a page which is copied meanwhile can be counted twice or not
+    at all: read a group that rests. A process whose parent has ended belongs to another
+    parent, and is found by its own number only.
 
-    Raises ``Gone`` where the master has ended, ``Unreadable`` where a member may not be
-    read. Source: /proc/PID/stat of all processes for the descent, smaps_rollup.
+    A member that ends meanwhile is in ``gone``; ``Gone`` is raised where the master has
+    ended, or all of a list. ``Unreadable`` where a member may not be read: a sum
+    without it would be wrong. Sources: /proc/PID/stat and smaps_rollup.
+
+    >>> from cowlab import group
+    >>> reading = group()
+    >>> reading.uss <= reading.pss <= reading.rss
+    True
     """
-    master = os.getpid() if pid is None else pid
-    members, gone = [], []
-    for member in descendants(master):
+    if isinstance(pid, Iterable):
+        return _of_list(pid)
+    master = stat(os.getpid() if pid is None else pid)
+    members, gone = [_read(master)], []
+    for seen in _below(master.pid):
         try:
-            members.append(_member(member))
+            members.append(_read(seen))
         except Gone:
-            if member == master:
-                raise
-            gone.append(member)
+            gone.append(seen.pid)
     return Group(tuple(members), tuple(gone))
 
 
-def descendants(pid: int) -> list[int]:
-    """``pid`` itself, then its children and theirs, in order of their numbers."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (parent := _parent(int(entry))) is not None:
-            children.setdefault(parent, []).append(int(entry))
-    found = [pid]
-    for one in found:
-        found += sorted(children.get(one, []))
+def _of_list(pids: Iterable[int]) -> Group:
+    members, gone = [], []
+    for pid in dict.fromkeys(pids):
+        try:
+            members.append(_read(stat(pid)))
+        except Gone as error:
+            gone.append(pid)
+            last = error
+    if members:
+        return Group(tuple(members), tuple(gone))
+    if gone:
+        raise last
+    raise ValueError("the list of processes is empty: name at least one")
+
+
+def _below(master: int) -> list[Stat]:
+    """All that descend from a process, parents first, then by number."""
+    children: dict[int, list[Stat]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            seen = stat(int(name))
+        except Gone:
+            continue  # between the listing and now; whose it was is not known
+        children.setdefault(seen.ppid, []).append(seen)
+    found: list[Stat] = []
+    parents = [master]
+    for parent in parents:
+        below = sorted(children.get(parent, ()), key=lambda child: child.pid)
+        found += below
+        parents += [child.pid for child in below]
     return found
 
 
-def _parent(pid: int) -> int | None:
-    """None where it has ended, or is a zombie: that has no memory."""
-    from cowlab._status import stat
-
-    try:
-        reading = stat(pid)
-    except Gone:
-        return None
-    return None if reading.state == "Z" else reading.ppid
-
-
-def _member(pid: int) -> Member:
-    from cowlab._smaps import smaps_rollup
-    from cowlab._status import stat
-
-    memory, counters = smaps_rollup(pid), stat(pid)
-    private = (memory.private_clean, memory.private_dirty, memory.private_hugetlb)
+def _read(seen: Stat) -> Member:
+    """The member that was seen; Gone, too, where its number is another's by now."""
+    memory = smaps_rollup(seen.pid)
+    counters = stat(seen.pid)
+    if counters.start_ticks != seen.start_ticks:
+        raise Gone(errno.ESRCH, "the process has ended", f"/proc/{seen.pid}")
+    if counters.state in "ZX":
+        raise Zombie(errno.ESRCH, "the process has ended", f"/proc/{seen.pid}")
+    private = [memory.private_clean, memory.private_dirty, memory.private_hugetlb]
     return Member(
-        pid=pid,
+        pid=seen.pid,
         parent=counters.ppid,
-        rss=memory.rss or 0,
-        pss=memory.pss or 0,
-        uss=sum(size or 0 for size in private),
-        private_dirty=memory.private_dirty or 0,
-        swap_pss=memory.swap_pss or 0,
+        name=counters.comm,
+        rss=_figure(memory, "rss"),
+        pss=_figure(memory, "pss"),
+        uss=sum(part for part in private if part is not None),
+        private_dirty=_figure(memory, "private_dirty"),
+        swap_pss=memory.swap_pss,
         minor_faults=counters.minor_faults,
         major_faults=counters.major_faults,
+        sources={
+            **dict.fromkeys(
+                ("rss", "pss", "uss", "private_dirty", "swap_pss"), memory.source
+            ),
+            **dict.fromkeys(("minor_faults", "major_faults"), counters.source),
+        },
     )
+
+
+def _figure(memory: SmapsRollup, name: str) -> int:
+    value: int | None = getattr(memory, name)
+    if value is None:
+        raise Unreadable(
+            errno.ENODATA,
+            f"this kernel writes no figure for {name}",
+            f"/proc/{memory.pid}/{memory.source}",
+        )
+    return value

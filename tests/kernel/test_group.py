@@ -1,14 +1,138 @@
-"""group(): a master and its workers, against what each process says of itself."""
+"""A master and its workers as one thing: real processes, read from outside."""
 
-from __future__ import annotations
-
+import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from processes import MIB, PAGE, as_root, in_child, private, process
 
 import cowlab
+
+
+def forked(n):
+    """A process with 8 MiB and n children that share them; (its pid, theirs)."""
+
+    def setup():
+        private(8 * MIB)
+        pids = []
+        for _ in range(n):
+            pid = os.fork()
+            if pid == 0:
+                signal.pause()
+                os._exit(0)
+            pids.append(pid)
+        return pids
+
+    return process(setup)
+
+
+@pytest.fixture
+def family():
+    with forked(3) as (master, workers):
+        try:
+            yield master, workers
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_the_tree_is_found_and_its_master_is_first(family):
+    master, workers = family
+    reading = cowlab.group(master)
+    assert reading.master.pid == master
+    assert [member.pid for member in reading.workers] == sorted(workers)
+    assert {member.parent for member in reading.workers} == {master}
+    assert reading.gone == ()
+
+
+def test_what_they_share_is_in_the_pss_once_and_in_the_rss_each_time(family):
+    reading = cowlab.group(family[0])
+    assert reading.rss > 4 * 8 * MIB
+    # This process shares what is left of its own memory with all of them.
+    shares = [member.pss - member.uss for member in reading.members]
+    assert min(shares) >= 8 * MIB / 4
+    assert max(shares) - min(shares) < MIB
+    assert reading.pss < reading.rss / 2
+    assert reading.uss < 8 * MIB
+
+
+def test_the_sums_are_those_of_the_members_and_each_figure_has_a_source(family):
+    reading = cowlab.group(family[0])
+    data = json.loads(json.dumps(reading.to_json()))
+    for name in ("rss", "pss", "uss", "private_dirty", "minor_faults"):
+        total = sum(getattr(member, name) for member in reading.members)
+        assert data[name] == getattr(reading, name) == total
+    member = data["members"][1]
+    figures = set(member) - {"pid", "parent", "name", "sources"}
+    assert figures == set(member["sources"])
+    assert member["sources"]["pss"] in ("smaps_rollup", "sum of smaps")
+
+
+def test_a_member_that_has_ended_is_gone_and_not_nothing(family):
+    master, (first, *others) = family
+    os.kill(first, signal.SIGKILL)
+    while cowlab.stat(first).state != "Z":
+        pass
+    reading = cowlab.group(master)
+    assert reading.gone == (first,)
+    assert [member.pid for member in reading.workers] == sorted(others)
+
+
+def test_a_list_is_read_as_it_is_given(family):
+    master, (first, second, _) = family
+    reading = cowlab.group([second, master, second])
+    assert [member.pid for member in reading.members] == [second, master]
+    os.kill(first, signal.SIGKILL)
+    while cowlab.stat(first).state != "Z":
+        pass
+    assert cowlab.group([first, second]).gone == (first,)
+    with pytest.raises(cowlab.Gone):
+        cowlab.group([first])
+
+
+def test_a_master_that_has_ended_is_an_error():
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    with pytest.raises(cowlab.Gone, match="no process"):
+        cowlab.group(child.pid)
+
+
+@pytest.mark.parametrize("bad", ["1", 1.5, True, object()])
+def test_what_is_no_process_is_a_type_error(bad):
+    with pytest.raises(TypeError):
+        cowlab.group(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, []])
+def test_what_cannot_be_a_process_is_a_value_error(bad):
+    with pytest.raises(ValueError):
+        cowlab.group(bad)
+
+
+def test_this_process_is_the_default():
+    with forked(1) as (master, (worker,)):
+        pids = [member.pid for member in cowlab.group().members]
+        assert pids == [os.getpid(), master, worker]
+        os.kill(worker, signal.SIGKILL)
+
+
+@as_root("a process of another user's is to be read")
+def test_a_member_that_may_not_be_read_is_no_zero():
+    import confine
+
+    me = os.getpid()
+
+    def read():
+        confine.confine("nobody")
+        with pytest.raises(cowlab.Unreadable):
+            cowlab.group([os.getpid(), me])
+        return cowlab.group().rss > PAGE
+
+    assert in_child(read)
+
 
 PROGRAM = """
 import os, sys, time
@@ -42,48 +166,3 @@ def test_children_and_theirs_are_members_and_shared_pages_count_once() -> None:
     assert found.rss > 5 * 8 * mib
     assert 2 * 8 * mib < found.uss < found.pss
     assert found.to_json()["pss"] == found.pss
-
-
-def test_a_group_of_one_is_the_process() -> None:
-    found = cowlab.group()
-    assert found.master.pid == os.getpid()
-    assert found.master.rss > 0
-
-
-def test_a_master_that_has_ended_is_gone() -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    with pytest.raises(cowlab.Gone):  # ended, and not waited for
-        cowlab.group(child)
-    os.waitpid(child, 0)
-    with pytest.raises(cowlab.Gone):
-        cowlab.group(child)
-
-
-def test_web_requests_without_a_server() -> None:
-    """The two ways in which a trial asks an application."""
-    import asyncio
-
-    from cowlab._web import Request, asgi, wsgi
-
-    def simple(environ, start_response):
-        start_response("201 Created", [])
-        yield environ["PATH_INFO"].encode("latin-1")
-        yield environ["QUERY_STRING"].encode() + environ["wsgi.input"].read()
-        yield environ["HTTP_X_TOKEN"].encode()
-
-    async def modern(scope, receive, send):
-        message = await receive()
-        await send({"type": "http.response.start", "status": 201, "headers": []})
-        body = scope["path"].encode() + scope["query_string"] + message["body"]
-        token = dict(scope["headers"])[b"x-token"]
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": "http.response.body", "body": token})
-
-    request = Request("/caf%C3%A9?q=1", "POST", {"X-Token": "t"}, b"body")
-    expected = "/café".encode() + b"q=1body" + b"t"
-    assert wsgi(simple, request).body == expected
-    with asyncio.Runner() as runner:
-        response = asgi(modern, request, runner)
-    assert (response.status, response.body) == (201, expected)
