@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from importlib import import_module
@@ -22,6 +23,8 @@ def main(order: str) -> None:
     pipe: int = todo["pipe"]
     os.set_inheritable(pipe, False)
     me = os.getpid()
+    # Should the runner be killed, nobody is left to end an arm that does not end.
+    signal.alarm(todo["seconds"])
     answer = _probe() if todo["do"] == "probe" else _run(todo)
     if os.getpid() != me:
         os._exit(1)  # a child that the arm forked and let run on

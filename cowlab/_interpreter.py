@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ _BOOT = (
 )
 
 TAIL = 12
+GRACE = 10
 PROBE_SECONDS = 60.0
 
 
@@ -111,7 +113,7 @@ class Interpreter:
         said = _scratch()
         process = None
         try:
-            order = {**order, "pipe": arm_end}
+            order = {**order, "pipe": arm_end, "seconds": ceil(timeout) + GRACE}
             command = [self.python, *options, "-P", "-c", _BOOT, self.root]
             process = subprocess.Popen(
                 [*command, json.dumps(order)],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -56,7 +59,7 @@ def command(
     for file in (json_file, csv_file):
         if file not in (None, "-"):
             _check_writable(str(file))
-    with _Bar() as bar:
+    with _taking_the_arm_along(), _Bar() as bar:
         result = run(
             name,
             repeat=repeat,
@@ -70,6 +73,22 @@ def command(
     if result.interrupted:
         return 130
     return 1 if result.failed else 0
+
+
+@contextlib.contextmanager
+def _taking_the_arm_along() -> Iterator[None]:
+    """A signal that ends this program ends the arm too, which has its own session."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, leave) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _parse(settings: tuple[str, ...]) -> dict[str, str]:

@@ -160,24 +160,42 @@ def test_the_environment_names_no_host_user_or_path():
     assert "/" not in text.replace(os.uname().release, "")
 
 
-def test_ctrl_c_keeps_what_was_finished(tmp_path):
+def send_while_an_arm_sleeps(number, tmp_path, *options):
+    """Exit code, stdout and stderr of a run that gets a signal, and what it left."""
     pytest.importorskip("click")
     pytest.importorskip("rich")
     log = tmp_path / "log"
-    saved = tmp_path / "result.json"
     command = [sys.executable, "-m", "cowlab", "run", TOY, "--repeat", "1"]
     command += ["--arm", "good", "--arm", "sleep", "--set", f"log={log}"]
     process = subprocess.Popen(
-        [*command, "--json", str(saved)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 60
     while not (log.exists() and "sleep" in log.read_text()):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
+    (arm,) = (
+        Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    )
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    return process.returncode, out, err, session(int(arm))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_ended_takes_its_arm_along(number, tmp_path):
+    code, _, err, left = send_while_an_arm_sleeps(number, tmp_path)
+    assert (code, err, left) == (128 + number, b"", [])
+
+
+def test_ctrl_c_keeps_what_was_finished(tmp_path):
+    saved = tmp_path / "result.json"
+    code, out, err, left = send_while_an_arm_sleeps(
+        signal.SIGINT, tmp_path, "--json", str(saved)
+    )
+    assert code == 130
+    assert left == []
     assert b"Interrupted" in out
     assert b"good" in out
     assert b"Traceback" not in err
