@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from cowlab import Unsupported
+
 __all__ = ["Budget", "Measured", "Row", "Size", "Unavailable", "run"]
 
 WIDE = 0.25
@@ -133,7 +135,7 @@ def run(row: Row, size: Size) -> Measured:
                 first = turn % len(names)
                 for name in names[first:] + names[:first]:
                     samples[name].append(contenders[name]())
-    except Unavailable as reason:
+    except (Unavailable, Unsupported) as reason:
         return Measured(row, unavailable=str(reason))
     ours = samples[OURS]
     ratio = row.budget.unit == "x" if row.budget else FLOOR in samples
