@@ -155,6 +155,8 @@ def test_reading_a_process_populates_nothing_in_it() -> None:
             signal.pause()
             os._exit(0)
         try:
+            while cowlab.stat(pid).state != "S":  # until it waits, it touches pages
+                time.sleep(0.001)
             before = cowlab.smaps_rollup(pid).rss
             tables = cowlab.status(pid).vm_pte
             cowlab.arenas(pid)
