@@ -56,7 +56,8 @@ class Image:
     """The sized symbols of one ELF file (64-bit, this machine's byte order)."""
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
-        self._segments: list[tuple[int, int, int]] = []  # offset, size, address
+        # offset, size in the file, address, size in memory
+        self._segments: list[tuple[int, int, int, int]] = []
         self._symbols: list[tuple[int, int, str, bool]] = []
         if data[:4] == b"\x7fELF" and data[4] == 2:
             try:
@@ -70,11 +71,11 @@ class Image:
         heads_at, sections_at = struct.unpack_from("=QQ", data, 32)
         head_size, heads, section_size, sections = struct.unpack_from("=4H", data, 54)
         for i in range(heads):
-            kind, _, offset, address, _, size = struct.unpack_from(
-                "=IIQQQQ", data, heads_at + i * head_size
+            kind, _, offset, address, _, size, memory = struct.unpack_from(
+                "=IIQQQQQ", data, heads_at + i * head_size
             )
             if kind == _LOAD:
-                self._segments.append((offset, size, address))
+                self._segments.append((offset, size, address, memory))
         table = [
             struct.unpack_from("=IIQQQQIIQQ", data, sections_at + i * section_size)
             for i in range(sections)
@@ -97,7 +98,7 @@ class Image:
 
     def at(self, offset: int, *, function: bool) -> str | None:
         """The symbol around an offset into the file."""
-        for start, size, address in self._segments:
+        for start, size, address, _ in self._segments:
             if start <= offset < start + size:
                 return self.at_address(address + offset - start, function=function)
         return None
@@ -113,9 +114,15 @@ class Image:
                 return name.partition("@")[0]
         return None
 
+    def holds(self, address: int) -> bool:
+        """Whether an address as linked is in any segment, its zeroes included."""
+        return any(
+            start <= address < start + size for _, _, start, size in self._segments
+        )
+
     def bias(self, mapping: Mapping) -> int | None:
         """What to add to an address as linked to have it in the process."""
-        for start, size, address in self._segments:
+        for start, size, address, _ in self._segments:
             if start <= mapping.offset < start + max(size, 1):
                 return mapping.start - (address + mapping.offset - start)
         return None
@@ -153,37 +160,33 @@ class Symbolizer:
             self._known[address] = (name, path)
         return self._known[address]
 
-    def variable(self, address: int) -> str | None:
-        """The static variable at an address: of a file's data or of the zero-filled
-        memory behind it."""
+    def _data_of(self, address: int) -> tuple[Image, int] | None:
+        """The file whose data, or the zero-filled memory behind it, is there, and the
+        address as linked."""
         at = bisect_right(self._starts, address) - 1
-        while at >= 0 and not self._mappings[at].inode:
-            # Zero-filled memory follows its file without a gap.
-            if at == 0 or self._mappings[at - 1].end != self._mappings[at].start:
+        while at > 0 and not self._mappings[at].inode:
+            if self._mappings[at - 1].end != self._mappings[at].start:
                 return None
             at -= 1
-        if at < 0:
+        if at < 0 or not self._mappings[at].inode:
             return None
-        mapping = self._mappings[at]
-        image = self._image(mapping)
-        bias = image.bias(mapping) if image is not None else None
-        if image is None or bias is None:
+        image = self._image(self._mappings[at])
+        bias = image.bias(self._mappings[at]) if image is not None else None
+        if image is None or bias is None or not image.holds(address - bias):
             return None
-        return image.at_address(address - bias, function=False)
+        return image, address - bias
+
+    def variable(self, address: int) -> str | None:
+        """The static variable at an address."""
+        found = self._data_of(address)
+        return None if found is None else found[0].at_address(found[1], function=False)
 
     def is_static(self, address: int) -> bool:
         """Whether the address is in a file's data, or zero-filled behind it."""
-        at = bisect_right(self._starts, address) - 1
-        while at >= 0:
-            mapping = self._mappings[at]
-            if mapping.inode:
-                return True
-            if mapping.path or at == 0:
-                return False
-            if self._mappings[at - 1].end != mapping.start:
-                return False
-            at -= 1
-        return False
+        mapping = self.mapping(address)
+        if mapping is not None and mapping.inode:
+            return True
+        return self._data_of(address) is not None
 
 
 def _open(mapping: Mapping) -> Image | None:

@@ -202,30 +202,20 @@ is_count(const struct cl_object_layout *layout, uint64_t word)
     return word != 0 && word < MAX_COUNT;
 }
 
+/* Items are not counted: some types keep something else in ob_size. */
 static bool
 fits(const struct cl_object_layout *layout, const struct cl_type *type,
-     const unsigned char *object, uint64_t room)
+     uint64_t room)
 {
-    int64_t size = type->basicsize, items;
+    /* A compact string, and a small int, are shorter than their type's size.
+     */
     if (type->flags & layout->flag_str_subclass) {
-        /* A compact string is shorter than its type's size. */
         return room >= 40;
     }
-    if (type->itemsize != 0 && room >= layout->size + sizeof items) {
-        memcpy(&items, object + layout->size, sizeof items);
-        if (type->flags & layout->flag_long_subclass) {
-            return true; /* the sign and the state are in it too */
-        }
-        if (items < 0) {
-            items = -items;
-        }
-        /* Some types count in it what lies elsewhere. */
-        if (items > (1 << 30)) {
-            return false;
-        }
+    if (type->flags & layout->flag_long_subclass) {
+        return room >= 24;
     }
-    return (uint64_t)size <= room ||
-           (type->flags & layout->flag_long_subclass && room >= 24);
+    return (uint64_t)type->basicsize <= room;
 }
 
 /* Whether what would be the GC head before an object is one: in no list, or in
@@ -267,7 +257,7 @@ cl_object_find_in(struct cl_memory *memory,
         }
         const struct cl_type *type = type_at(memory, layout, address);
         if (type == NULL || type->prefix != prefixes[i] ||
-            !fits(layout, type, bytes + at, size - at)) {
+            !fits(layout, type, size - at)) {
             continue;
         }
         /* Two candidates: one is what the block held before. The later one

@@ -62,8 +62,8 @@ heap_chunk(struct cl_memory *memory, uint64_t heap_end, uint64_t address,
  * one and of those below, down to `floor`. Its size is a multiple of the page
  * size, or (from glibc 2.43) a header short of it. */
 static bool
-mmapped_chunk(struct cl_memory *memory, const struct cl_map *map,
-              uint64_t floor, uint64_t address, struct chunk *out)
+mmapped_chunk(struct cl_memory *memory, uint64_t end, uint64_t floor,
+              uint64_t address, struct chunk *out)
 {
     uint64_t page = cl_memory_page(memory);
     for (uint64_t at = address & ~(page - 1);; at -= page) {
@@ -74,7 +74,7 @@ mmapped_chunk(struct cl_memory *memory, const struct cl_map *map,
         uint64_t len = head[1] & ~(uint64_t)CHUNK_FLAGS;
         if (head[0] == 0 && (head[1] & CHUNK_FLAGS) == CHUNK_MMAPPED &&
             (len + CHUNK_HEADER) % page <= CHUNK_HEADER && len != 0 &&
-            at + len <= map->end) {
+            at + len <= end) {
             *out = (struct chunk){at, len, true};
             return address < at + len;
         }
@@ -93,6 +93,9 @@ struct search {
     const char *cursor;
     struct cl_map map; /* the mapping looked at last */
     bool have_map;
+    /* It and the anonymous mappings that it touches: advice for a part of a
+     * chunk makes several mappings of it. */
+    uint64_t region_start, region_end;
     uint64_t heap_at;   /* where a chunk of the heap begins */
     struct chunk large; /* the last large chunk */
     uint64_t no_large;  /* none begins in its mapping up to here */
@@ -102,6 +105,35 @@ struct search {
     struct cl_pool pool;
     unsigned char blocks[1024], bytes[CL_POOL_SIZE];
 };
+
+static bool
+is_anonymous(const struct cl_map *map)
+{
+    return !cl_map_has_file(map) && !(map->perms & CL_MAP_SHARED) &&
+           (map->path_len == 0 ||
+            (map->path_len > 6 && memcmp(map->path, "[anon:", 6) == 0));
+}
+
+static void
+find_region(struct search *search)
+{
+    const char *cursor = search->maps.data;
+    const char *end = search->maps.data + search->maps.len;
+    struct cl_map map;
+    uint64_t start = 0, last = 0;
+    while (cl_maps_next(&cursor, end, &map) == 1) {
+        if (!is_anonymous(&map) || map.start != last) {
+            if (last > search->map.start) {
+                break; /* the region has ended */
+            }
+            start = map.start;
+        }
+        last = is_anonymous(&map) ? map.end : 0;
+    }
+    search->region_start =
+        start <= search->map.start ? start : search->map.start;
+    search->region_end = last > search->map.end ? last : search->map.end;
+}
 
 static bool
 find_map(struct search *search, uint64_t address)
@@ -117,6 +149,7 @@ find_map(struct search *search, uint64_t address)
     while (cl_maps_next(&search->cursor, end, &search->map) == 1) {
         search->have_map = true;
         if (address < search->map.end) {
+            find_region(search);
             return address >= search->map.start;
         }
     }
@@ -203,19 +236,19 @@ find_chunk(struct search *search, uint64_t address, struct chunk *out)
         return heap_chunk(&search->memory, map->end, address, &search->heap_at,
                           out);
     }
-    if (cl_map_has_file(map) || (map->perms & CL_MAP_SHARED) ||
-        (map->path_len != 0 && map->path[1] != 'a')) {
+    if (!is_anonymous(map)) {
         return false; /* a file's, the stack, the kernel's */
     }
     if (address - search->large.start < search->large.size) {
         *out = search->large;
         return true;
     }
-    uint64_t floor = map->start;
+    uint64_t floor = search->region_start;
     if (search->no_large > floor && search->no_large <= address) {
         floor = search->no_large;
     }
-    if (!mmapped_chunk(&search->memory, map, floor, address, out)) {
+    if (!mmapped_chunk(&search->memory, search->region_end, floor, address,
+                       out)) {
         search->no_large = address & ~(cl_memory_page(&search->memory) - 1);
         return false;
     }

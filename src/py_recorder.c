@@ -262,6 +262,7 @@ why_not(const Py_buffer *buffer, const struct cl_record_header *header)
         return "another version of cowlab wrote it";
     }
     if (header->size != (uint64_t)buffer->len || header->page_size == 0 ||
+        header->mode > CL_RECORD_PROTECT || header->state > CL_RECORD_OFF ||
         header->nranges >
             header->ranges.capacity / sizeof(struct cl_record_range) ||
         header->nslots > header->slots.capacity / sizeof(struct cl_slot)) {
