@@ -8,7 +8,7 @@ import pytest
 
 from cowlab._experiment import Experiment, load, names
 from cowlab._result import Result
-from cowlab._runner import judge
+from cowlab._runner import judge, run
 
 README = Path(__file__).parent.parent.parent / "README.md"
 UNITS = {"", "MiB", "KiB", "%", "x", "s", "ms", "us", "ns"}
@@ -83,3 +83,16 @@ def test_the_readme_lists_the_experiments_as_they_are():
         if line.startswith("| `") and line.count("|") == 4
     ]
     assert listed == rows, "the table for README.md:\n" + "\n".join(rows)
+
+
+def test_the_example_in_the_documentation_is_an_experiment(tmp_path):
+    import textwrap
+
+    import cowlab.experiments
+
+    text = cowlab.experiments.__doc__
+    begin, end = text.index("    '''Reading"), text.index("The rules:")
+    file = tmp_path / "warm_reads.py"
+    file.write_text(textwrap.dedent(text[begin:end]))
+    result = run(str(file), repeat=1, parameters={"rows": 50_000})
+    assert [answer.verdict for answer in result.claims] == ["reproduced"], result
