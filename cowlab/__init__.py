@@ -52,6 +52,9 @@ _HOME = {
     "pools": "_pools",
     "trim": "_trim",
     "TrimReport": "_trim",
+    "census": "_census",
+    "Census": "_census",
+    "CensusRow": "_census",
     # where memory is
     "memory": "_memory",
     "MemoryReport": "_memory",

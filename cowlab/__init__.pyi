@@ -75,7 +75,10 @@ from cowlab._status import Stat as Stat
 from cowlab._status import Status as Status
 from cowlab._status import stat as stat
 from cowlab._status import status as status
-from cowlab._trim import TrimReport as TrimReport
-from cowlab._trim import trim as trim
 
 __version__: str
+from cowlab._census import Census as Census
+from cowlab._census import CensusRow as CensusRow
+from cowlab._census import census as census
+from cowlab._trim import TrimReport as TrimReport
+from cowlab._trim import trim as trim

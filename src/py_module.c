@@ -1,4 +1,5 @@
 /* cowlab._native: the module object. */
+#include "py_census.h"
 #include "py_module.h"
 #include "py_rows.h"
 
@@ -13,6 +14,7 @@ static PyMethodDef *const parts[] = {
     cl_where_methods,
     cl_immortal_methods,
     cl_heap_methods,
+    cl_census_methods,
 };
 /* clang-format on */
 
@@ -24,7 +26,10 @@ exec_module(PyObject *module)
             return -1;
         }
     }
-    return cl_pagemap_exec(module) < 0 ? -1 : cl_rows_register(module);
+    if (cl_pagemap_exec(module) < 0 || cl_rows_register(module) < 0) {
+        return -1;
+    }
+    return cl_census_register(module);
 }
 
 static PyModuleDef_Slot slots[] = {
