@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .SUFFIXES:
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# The installed package is what runs, not the tree, in subprocesses too.
+export PYTHONSAFEPATH := 1
 
 PYTHON ?=
 ARGS ?=
@@ -24,18 +26,18 @@ help:  ## this text
 	    $(firstword $(MAKEFILE_LIST))
 
 lab: build  ## set up, build, and measure: the main experiment
-	@$(PY) -P -m cowlab run refcount-privatisation $(ARGS)
+	@$(PY) -m cowlab run refcount-privatisation $(ARGS)
 
 build: $(VENV)/.built  ## the virtual environment .venv with cowlab in it
 
 test: build  ## set up, build, and run the tests; ARGS go to pytest
-	@$(PY) -P -m pytest $(ARGS)
+	@$(PY) -m pytest $(ARGS)
 
 test-all:  ## the tests on every other supported CPython
 	@tools/test-all $(ARGS)
 
 test-c: build  ## only the C parts, as plain programs under sanitizers
-	@$(PY) -P -m pytest tests/c $(ARGS)
+	@$(PY) -m pytest tests/c $(ARGS)
 
 fuzz: $(VENV)/.made  ## feed the C parsers random input for SECONDS=60
 	@$(PY) tools/fuzz.py --seconds $(SECONDS) $(ARGS)
