@@ -155,9 +155,11 @@ class ForkReport:
     ``inherited``, ``kept``, ``copied``, ``sole``, ``fresh``, ``dropped``, ``unknown``
     (pages), ``by_kind``, ``before``, ``after`` (bytes) and the faults are sums over the
     children, from rest to done; ``fork_overhead`` has what the fork itself cost before
-    that. ``seconds`` is the longest task's time, ``value`` the first child's result.
-    ``children`` has each child's own report. Source: page map, smaps_rollup and stat of
-    /proc, read from the parent while the child was blocked.
+    that. ``parent_before`` and ``parent_after`` are this process at the same two
+    moments, without what the readings themselves take; with them the ``pss`` of all is
+    what the group takes. ``seconds`` is the longest task's time, ``value`` the first
+    child's result. ``children`` has each child's own report. Source: page map,
+    smaps_rollup and stat of /proc, read from the parent while the child was blocked.
     """
 
     children: tuple[ChildReport, ...]
@@ -181,6 +183,8 @@ class ForkReport:
     page_size: int
     schema: int = SCHEMA
     blame: Any = field(default=None, repr=False)
+    parent_before: Rollup | None = None
+    parent_after: Rollup | None = None
 
     @property
     def pages(self) -> Pages:
@@ -507,6 +511,8 @@ def _report(raw: list[dict[str, Any]], threads: int) -> ForkReport:
         observer=_sum(child.observer for child in children),
         warnings=(*shared, *warnings),
         page_size=page_size,
+        parent_before=_rollup(raw[0]["parent_before"]),
+        parent_after=_rollup(raw[0]["parent_after"]),
     )
 
 

@@ -37,8 +37,8 @@ read_faults(struct cl_moments *m, pid_t pid, struct cl_faults_count *faults)
     return err;
 }
 
-static int
-read_rollup(pid_t pid, struct cl_rollup *rollup)
+int
+cl_rollup_read(pid_t pid, struct cl_rollup *rollup)
 {
     struct cl_smaps smaps;
     char text[4096];
@@ -185,7 +185,7 @@ cl_moments_rest_witnessed(struct cl_moments *m, pid_t pid)
 int
 cl_moments_rest_alone(struct cl_moments *m, pid_t pid)
 {
-    int err = read_rollup(pid, &m->before);
+    int err = cl_rollup_read(pid, &m->before);
     if (err == 0) {
         err = read_faults(m, pid, &m->at_rest);
     }
@@ -224,7 +224,7 @@ cl_moments_done_witnessed(struct cl_moments *m, pid_t pid)
 int
 cl_moments_done_alone(struct cl_moments *m, pid_t pid)
 {
-    int err = read_rollup(pid, &m->after);
+    int err = cl_rollup_read(pid, &m->after);
     if (err == 0) {
         err = read_pages(m, pid, &m->done_alone);
     }
@@ -290,6 +290,19 @@ cl_moments_written(const struct cl_moments *m, uint64_t *addresses, size_t max)
         }
     }
     return n;
+}
+
+uint64_t
+cl_moments_size(const struct cl_moments *m)
+{
+    const struct cl_pages *all[] = {&m->fork,           &m->rest_witnessed,
+                                    &m->rest_alone,     &m->open,
+                                    &m->done_witnessed, &m->done_alone};
+    uint64_t size = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size += all[i]->maps.len + all[i]->granules.len;
+    }
+    return size;
 }
 
 void

@@ -34,6 +34,12 @@ struct cl_moments {
     uint64_t page_map_reads;
 };
 
+/* smaps_rollup of a process. 0 or -errno. */
+int cl_rollup_read(pid_t pid, struct cl_rollup *rollup);
+
+/* Bytes of this process that the readings take. */
+uint64_t cl_moments_size(const struct cl_moments *m);
+
 /* Each reads one moment of `pid` and returns 0 or -errno. The order is theirs.
  */
 

@@ -433,6 +433,27 @@ dismiss_all(struct fork_run *run, bool second)
     }
 }
 
+/* This process, without what the readings of its children take. 0, or -1 with
+ * an exception. */
+static int
+read_parent(const struct fork_run *run, struct cl_rollup *rollup)
+{
+    int err = cl_rollup_read(run->parent, rollup);
+    if (err < 0) {
+        cl_raise(-err, "read", "/proc/self/smaps_rollup");
+        return -1;
+    }
+    uint64_t size = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        size += cl_moments_size(&run->kids[i].moments);
+    }
+    uint64_t *figures[] = {&rollup->rss, &rollup->pss, &rollup->private_dirty};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        *figures[i] -= size < *figures[i] ? size : *figures[i];
+    }
+    return 0;
+}
+
 static int
 read_moment_of_rest(struct fork_run *run)
 {
@@ -442,7 +463,8 @@ read_moment_of_rest(struct fork_run *run)
         return err;
     }
     dismiss_all(run, false);
-    return read_all(run, read_rest_alone, "rest");
+    err = read_all(run, read_rest_alone, "rest");
+    return err != 0 ? err : read_parent(run, &run->parent_before);
 }
 
 static int
@@ -453,7 +475,8 @@ read_moment_done(struct fork_run *run)
         return err;
     }
     dismiss_all(run, true);
-    return read_all(run, read_done_alone, "its task's end");
+    err = read_all(run, read_done_alone, "its task's end");
+    return err != 0 ? err : read_parent(run, &run->parent_after);
 }
 
 static int

@@ -56,7 +56,8 @@ struct fork_run {
     PyObject *task, *args, *kwargs;
     PyObject *encode; /* encode(ok, object) -> bytes, called in the child */
     pid_t parent;
-    double timeout; /* seconds; < 0: none */
+    struct cl_rollup parent_before, parent_after; /* at rest, and done */
+    double timeout;                               /* seconds; < 0: none */
     int64_t deadline;
     const char *moment; /* what the parent waits for, in words */
 };

@@ -69,13 +69,13 @@ evidence_of(const struct fork_child *kid)
 }
 
 static PyObject *
-kid_as_dict(const struct fork_child *kid)
+kid_as_dict(const struct fork_run *run, const struct fork_child *kid)
 {
     const struct cl_moments *m = &kid->moments;
     const struct fork_control *c = kid->control;
     return Py_BuildValue(
         "{s:l,s:O,s:N,s:N,s:N,s:N,s:(KKKKKK),s:(LLLL),s:L,s:L,s:L,s:K,s:I,"
-        "s:K,s:N}",
+        "s:K,s:N,s:N,s:N}",
         "pid", (long)kid->pid, "payload", kid->payload, "fork_account",
         account_as_tuple(m->fork_account), "task_account",
         account_as_tuple(m->task_account), "before",
@@ -93,7 +93,9 @@ kid_as_dict(const struct fork_child *kid)
             (long long)m->rest_alone.shared_memory,
         "page_map_reads", (unsigned long long)m->page_map_reads, "retouched",
         (unsigned int)c->touch_count, "control_bytes",
-        (unsigned long long)sizeof *c, "evidence", evidence_of(kid));
+        (unsigned long long)sizeof *c, "evidence", evidence_of(kid),
+        "parent_before", rollup_as_dict(&run->parent_before), "parent_after",
+        rollup_as_dict(&run->parent_after));
 }
 
 PyObject *
@@ -104,7 +106,7 @@ fork_result(const struct fork_run *run, int outcome)
         const struct fork_child *kid = &run->kids[i];
         PyObject *item = NULL;
         if (outcome == 0) {
-            item = kid_as_dict(kid);
+            item = kid_as_dict(run, kid);
         } else if (kid->failure != NO_FAILURE) {
             item = failure_as_dict(run, i);
         } else {

@@ -424,3 +424,25 @@ def swap(tmp_path_factory):
         yield
     finally:
         subprocess.run(["swapoff", str(path)], check=True, capture_output=True)
+
+
+def test_the_parent_is_read_at_the_same_two_moments():
+    data = bytearray(64 << 20)
+
+    def write():
+        data[::4096] = bytes(len(data) // 4096)
+
+    report = measure(write, children=2)
+    before, after = report.parent_before, report.parent_after
+    assert before is not None and after is not None
+    assert after.rss > len(data)
+    # At rest three processes share the buffer. Done, each of them has its own.
+    assert before.private_dirty < len(data) / 2
+    assert after.private_dirty > len(data)
+    group = after.pss + report.after.pss
+    assert group > 3 * len(data)
+    assert group - (before.pss + report.before.pss) == pytest.approx(
+        2 * len(data), rel=0.02
+    )
+    # What the readings take is no part of it.
+    assert after.rss - before.rss < 1 << 20
