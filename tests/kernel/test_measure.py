@@ -426,13 +426,13 @@ def swap(tmp_path_factory):
         subprocess.run(["swapoff", str(path)], check=True, capture_output=True)
 
 
-def test_the_parent_is_read_at_the_same_two_moments():
+def test_the_parent_is_read_at_the_same_two_moments() -> None:
     data = bytearray(64 << 20)
 
-    def write():
+    def write() -> None:
         data[::4096] = bytes(len(data) // 4096)
 
-    report = measure(write, children=2)
+    report = cowlab.measure(write, children=2)
     before, after = report.parent_before, report.parent_after
     assert before is not None and after is not None
     assert after.rss > len(data)
