@@ -322,7 +322,7 @@ NEW_MOUNTS = 0x20000
 def own_proc(options: bytes | None) -> None:
     """A /proc of our own with these options, or none at all."""
     call("unshare", NEW_MOUNTS)
-    call("mount", b"none", b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
+    call("mount", b"none", b"/proc", None, 0x40000, None)  # MS_PRIVATE
     if options is None:
         call("mount", b"none", b"/proc", b"tmpfs", 0, None)
     else:
@@ -433,8 +433,15 @@ def descriptors() -> int:
 
 @pytest.mark.parametrize(
     ("reading", "times"),
-    [*((reading, 10_000) for reading in READINGS), (stat, 10_000), (status, 10_000)],
-    ids=["maps", "smaps", "smaps_rollup", "pagemap", "stat", "status"],
+    [
+        (smaps_rollup, 10_000),
+        (READINGS[3], 10_000),
+        (stat, 10_000),
+        (status, 10_000),
+        (maps, 2_000),
+        (smaps, 2_000),
+    ],
+    ids=["smaps_rollup", "pagemap", "stat", "status", "maps", "smaps"],
 )
 def test_reads_leak_nothing(reading: Callable[[int], Any], times: int) -> None:
     # A small process, so that ten thousand readings of it take no time.
@@ -456,7 +463,7 @@ def test_failed_reads_leak_nothing(reading: Callable[[int], Any]) -> None:
             return
         raise AssertionError("there is no such process")
 
-    check_leaks(fail, 10_000)
+    check_leaks(fail, 2_000)
 
 
 def check_leaks(reading: Callable[[], Any], times: int) -> None:
