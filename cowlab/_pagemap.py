@@ -357,7 +357,7 @@ def kpagecount(frames: Any) -> Words:
 
     ``frames`` is what ``pagemap().frames`` gives, or any list of frame numbers; 0, no
     frame, has 0. Kernels built without mapcounts give an average for large folios.
-    Source: /proc/kpagecount. Raises ``Unreadable`` without CAP_SYS_ADMIN,
+    Source: /proc/kpagecount. Raises ``Unreadable`` for whom root's file is closed,
     ``Unsupported`` where there is no such file, ValueError for a frame that this
     machine does not have.
     """

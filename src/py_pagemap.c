@@ -481,7 +481,7 @@ native_kpage(PyObject *module, PyObject *args)
         } else if (fd < 0 && (err == -EACCES || err == -EPERM)) {
             cl_raise_os("Unreadable", -err,
                         "the counts and flags of frames are for root "
-                        "(CAP_SYS_ADMIN)",
+                        "(CAP_DAC_READ_SEARCH opens the file)",
                         path);
         } else if (err == -EINVAL) {
             PyErr_Format(PyExc_ValueError, "there is no frame %llu",
