@@ -120,6 +120,10 @@ class Image:
             start <= address < start + size for _, _, start, size in self._segments
         )
 
+    def has(self, name: str) -> bool:
+        """Whether there is a symbol of that name."""
+        return any(symbol[2] == name for symbol in self._symbols)
+
     def bias(self, mapping: Mapping) -> int | None:
         """What to add to an address as linked to have it in the process."""
         for start, size, address, _ in self._segments:
@@ -147,6 +151,15 @@ class Symbolizer:
         if mapping.path not in self._images:
             self._images[mapping.path] = _open(mapping)
         return self._images[mapping.path]
+
+    def names(self, name: str) -> bool:
+        """Whether any executable file of the process has a symbol of that name."""
+        for mapping in self._mappings:
+            if "x" in mapping.perms and mapping.inode:
+                image = self._image(mapping)
+                if image is not None and image.has(name):
+                    return True
+        return False
 
     def function(self, address: int) -> tuple[str | None, str | None]:
         """(C function, file) of an instruction; None where that is not known."""

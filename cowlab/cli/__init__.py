@@ -28,6 +28,7 @@ from cowlab._suggest import suggest
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "blame": "Which lines copy inherited pages, and why.",
     "doctor": "What this machine allows, and what would enable the rest.",
     "list": "The experiments and the claims they answer.",
     "run": "Run an experiment on this machine.",

@@ -30,9 +30,9 @@ def _most(parts: Mapping[str, int], number: int = 2) -> str:
     total = sum(parts.values())
     if len(parts) == 1:
         return next(iter(parts))
-    shown = list(parts.items())[:number]
-    text = ", ".join(f"{name} {pages / total:.0%}" for name, pages in shown)
-    return text + (", ..." if len(parts) > number else "")
+    large = [item for item in parts.items() if item[1] >= 0.01 * total]
+    text = ", ".join(f"{name} {pages / total:.0%}" for name, pages in large[:number])
+    return text + (", ..." if len(large) > number else "")
 
 
 def _source(name: str) -> str:

@@ -23,9 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import cowlab
+from cowlab._symbols import Symbolizer, parse_maps
 
 N = 10_000
 IMMORTAL = sys.version_info >= (3, 12)
+# Whether the interpreter's own functions have names: distributions strip them.
+HAS_SYMBOLS = Symbolizer(parse_maps(Path("/proc/self/maps").read_bytes())).names(
+    "list_dealloc"
+)
 
 
 @dataclass
@@ -228,7 +233,7 @@ def kernel_write() -> Plant:
         task,
         where,
         ("kernel write", "unrecorded"),
-        ("bytearray", None),
+        ("bytearray", "bytes", None),  # 3.15 keeps its storage in a bytes
         ("kernel_write", None),
     )
 
@@ -240,9 +245,13 @@ def deletion() -> Plant:
     def task() -> None:
         data.clear()  # deletion
 
-    # Without symbols only the field is known, which is the count that went to 0.
+    # Without symbols only the field is known.
     return Plant(
-        task, addresses, ("free", "reference count"), ("list", None), ("deletion",)
+        task,
+        addresses,
+        ("free", *(() if HAS_SYMBOLS else ("reference count", "GC links"))),
+        ("list", None),
+        ("deletion",),
     )
 
 
@@ -364,7 +373,7 @@ def run(name: str, mode: str) -> dict[str, Any]:
         mine = page.file == __file__ and page.line in lines
         return (
             page.cause in plant.causes
-            and page.type_tail in [t for t in plant.types]
+            and page.type_tail in plant.types
             and (mine or bool(any_line))
         )
 

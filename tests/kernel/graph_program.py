@@ -5,7 +5,6 @@ Builds the graph, prepares if asked, forks; parent and child take the same steps
 down all they can and end in the ordinary way. Prints one line each: what they read.
 """
 
-# ruff: noqa: PLR0911, PLR0912
 from __future__ import annotations
 
 import array

@@ -187,7 +187,7 @@ def test_previous_handlers_are_kept_and_called() -> None:
 
 
 def test_a_crash_still_is_one() -> None:
-    """SIGSEGV outside what is guarded goes to faulthandler, and then ends the process."""
+    """SIGSEGV outside what is guarded goes to faulthandler, then ends the process."""
     code = (
         "import ctypes, faulthandler, cowlab\n"
         "faulthandler.enable()\n"
@@ -323,9 +323,12 @@ def test_a_record_is_read_from_outside_while_it_grows(tmp_path: Path) -> None:
 
 
 def test_one_recorder_at_a_time() -> None:
-    with cowlab.record("pages"):
-        with pytest.raises(cowlab.Unsupported, match="stop that one first"):
-            cowlab.record("pages").start()
+    other = cowlab.record("pages")
+    with (
+        cowlab.record("pages"),
+        pytest.raises(cowlab.Unsupported, match="stop that one first"),
+    ):
+        other.start()
     with cowlab.record("pages"):
         pass
 
