@@ -32,6 +32,9 @@ def print_indented(console: Console, text: Text, indent: int) -> None:
     first, *rest = text.wrap(console, console.width)
     console.print(first)
     if rest:
-        for line in text[len(first.plain) :].wrap(console, width):
+        begin = len(first.plain)
+        while text.plain[begin].isspace():
+            begin += 1
+        for line in text[begin:].wrap(console, width):
             line.rstrip()
             console.print(Text(" " * indent).append_text(line))

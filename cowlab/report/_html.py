@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from cowlab._result import Result
-from cowlab.report._table import facts, spread, table_of
+from cowlab.report._table import facts, spread, table_of, warnings_of
 
 __all__ = ["page"]
 
@@ -50,6 +50,10 @@ def _list(result: Result, where: str) -> str:
     items = [
         f"<li>{escape(f.arm + where)}: {escape(f.kind)}. {escape(f.why)}</li>"
         for f in result.failures
+    ]
+    items += [
+        f"<li>warning ({escape(', '.join(arms) + where)}): {escape(warning)}</li>"
+        for warning, arms in warnings_of(result).items()
     ]
     items += [
         f"<li><b>{escape(claim.id + where)}</b> {escape(claim.verdict)}:"

@@ -9,7 +9,7 @@ from cowlab._errors import Unsupported, UsageError
 from cowlab._result import Result
 from cowlab._suggest import suggest
 from cowlab.report._format import scale
-from cowlab.report._table import columns_of
+from cowlab.report._table import columns_of, heading
 
 __all__ = ["plot"]
 
@@ -53,7 +53,7 @@ def plot(results: Sequence[Result], metric: str | None = None) -> Any:
         )
     axes.set_yticks(range(len(arms)), arms)
     axes.invert_yaxis()
-    axes.set_xlabel(column.title)
+    axes.set_xlabel(heading(column))
     axes.set_title(results[0].title)
     if published or len(results) > 1:
         axes.legend()

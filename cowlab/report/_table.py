@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,17 @@ from cowlab._result import Result
 from cowlab._stats import Summary
 from cowlab.report._format import figure
 
-__all__ = ["Row", "Table", "columns_of", "facts", "spread", "table_of", "upright"]
+__all__ = [
+    "Row",
+    "Table",
+    "columns_of",
+    "facts",
+    "heading",
+    "spread",
+    "table_of",
+    "upright",
+    "warnings_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,13 @@ def _arms(results: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(arm for result in results for arm in result.arms))
 
 
+def heading(column: Column) -> str:
+    """The title, with the unit unless it is in the title or at every figure."""
+    if column.unit in ("", "%", "x") or column.unit in column.title.split():
+        return column.title
+    return f"{column.title} {column.unit}"
+
+
 def _cell(row: dict[str, Summary], column: Column) -> str:
     summary = row.get(column.metric)
     return figure(summary.median if summary else None, column.unit)
@@ -68,7 +86,7 @@ def _by_metric(result: Result, columns: Sequence[Column]) -> Table:
         published = [_published(column, arm) for column in columns]
         if any(published):
             rows.append(Row(("  published", *published), quiet=True))
-    headings = ("arm", *(column.title for column in columns))
+    headings = ("arm", *map(heading, columns))
     return Table(headings, tuple(rows), labels=1)
 
 
@@ -86,7 +104,7 @@ def upright(results: Sequence[Result]) -> Table:
                 continue
             if some_published:
                 cells.append(_published(column, arm))
-            rows.append(Row((label, column.title, *cells)))
+            rows.append(Row((label, heading(column), *cells)))
             label = ""
     versions = [str(result.environment.get("python", "?")) for result in results]
     headings = ("arm", "", *versions, *(["published"] if some_published else []))
@@ -130,10 +148,23 @@ def spread(result: Result) -> str:
         for arm, cell in cells.items():
             if largest and (cell.max - cell.min) / largest > worst:
                 worst = (cell.max - cell.min) / largest
-                where = f"{column.title}, {arm}"
+                where = f"{heading(column)}, {arm}"
     if most == 1:
         return "one sample of each: run with --repeat 3 for medians"
     if not where:
         return f"medians of {most}, all samples equal"
     apart = f"{worst:.1%} of the column's largest figure ({where})"
     return f"medians of {most}; samples differ by at most {apart}"
+
+
+def warnings_of(result: Result) -> dict[str, list[str]]:
+    """Warnings, with the arms that had them; of those alike but for figures, one."""
+    arms: dict[str, list[str]] = {}
+    first: dict[str, str] = {}
+    for sample in result.samples:
+        for warning in sample.warnings:
+            alike = re.sub(r"\d[\d,.]*", "0", warning)
+            named = arms.setdefault(first.setdefault(alike, warning), [])
+            if sample.arm not in named:
+                named.append(sample.arm)
+    return arms

@@ -12,7 +12,7 @@ from rich.text import Text
 from cowlab._result import Answer, Result
 from cowlab.report._console import print_indented
 from cowlab.report._table import Table as Layout
-from cowlab.report._table import facts, spread, table_of, upright
+from cowlab.report._table import facts, spread, table_of, upright, warnings_of
 
 __all__ = ["as_text", "render"]
 
@@ -110,15 +110,9 @@ def _print_trouble(result: Result, console: Console, *, several: bool) -> None:
         else:
             text = f"{failure.arm}{where} {failure.kind}: {failure.why}"
             console.print(Text(text, style="red"))
-    warned: dict[str, list[str]] = {}
-    for sample in result.samples:
-        for warning in sample.warnings:
-            arms = warned.setdefault(warning, [])
-            if sample.arm not in arms:
-                arms.append(sample.arm)
-    for warning, arms in warned.items():
+    for warning, arms in warnings_of(result).items():
         text = f"warning ({', '.join(arms)}{where}): {warning}"
-        console.print(Text(text, style="yellow"))
+        print_indented(console, Text(text, style="yellow"), 4)
 
 
 def _print_claims(results: Sequence[Result], console: Console) -> None:

@@ -12,7 +12,7 @@ from cowlab._errors import Unsupported, UsageError
 from cowlab._experiment import Column
 from cowlab._result import Comparison, Failure, Sample
 from cowlab.report._format import figure
-from cowlab.report._table import spread, table_of
+from cowlab.report._table import heading, spread, table_of, warnings_of
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,21 @@ def test_several_interpreters_have_a_column_each():
     assert table.headings == ("arm", "", "3.13.0", "3.11.7", "published")
     assert table.rows[0].cells == ("read", "copied MiB", "0.00", "1.0", "1.5")
     assert table.rows[1].cells == ("nothing", "copied MiB", "0.00", "-", "")
+
+
+def test_a_heading_has_the_unit_once():
+    assert heading(Column("m", "copied", "MiB")) == "copied MiB"
+    assert heading(Column("m", "copied MiB", "MiB")) == "copied MiB"
+    assert heading(Column("m", "share", "%")) == "share"
+
+
+def test_warnings_that_differ_in_figures_are_one():
+    warnings = ("5 of 7 pages", "THP is on"), ("6 of 7 pages",), ("8.5 of 7 pages",)
+    samples = [Sample(arm, {}, 0, 0, w) for arm, w in zip("aab", warnings, strict=True)]
+    assert warnings_of(a_result(samples=tuple(samples))) == {
+        "5 of 7 pages": ["a", "b"],
+        "THP is on": ["a"],
+    }
 
 
 def test_the_widest_spread_is_named():
