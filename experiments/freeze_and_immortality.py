@@ -24,12 +24,14 @@ from cowlab._experiment import (
     different,
     refuted,
     reproduced,
+    unanswered,
 )
 from cowlab._forking import measure
 from cowlab._result import Result
 
 Rows = list[list[int]]
 
+ENOUGH = 64 * MIB
 NEXT_TO_NOTHING = 0.01
 MOST = 0.5
 
@@ -107,8 +109,15 @@ def run_arm(arm: str, *, rows: int) -> Metrics:
     }
 
 
+def too_few(result: Result) -> bool:
+    """Whether what any child copies is not small beside what this one copies."""
+    return result.median("neither", "reads") < ENOUGH
+
+
 def freeze_is_for_collections(result: Result) -> Verdict:
     """Two cells of the four: without immortality."""
+    if too_few(result):
+        return unanswered("too few rows: the child's own pages weigh as much")
     plain, frozen = (
         result.median("neither", "collects_share"),
         result.median("freeze", "collects_share"),
@@ -130,6 +139,8 @@ def freeze_is_for_collections(result: Result) -> Verdict:
 
 def immortality_is_for_reads(result: Result) -> Verdict:
     """The other two."""
+    if too_few(result):
+        return unanswered("too few rows: the child's own pages weigh as much")
     reads = result.median("immortal", "reads_share")
     collects = result.median("immortal", "collects_share")
     whole = result.median("both", "reads_share") + result.median(
