@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cl_image.h"
 #include "cl_pagemap.h"
 #include "cl_pool.h"
 
@@ -158,6 +159,44 @@ read_mapping(struct cl_pages *pages, int fd, const struct cl_map *map,
     return 0;
 }
 
+/* What the mappings so far say about the next one. */
+struct image {
+    pid_t pid;
+    int mem;        /* /proc/PID/mem, opened when first wanted; -1: not yet */
+    uint64_t start; /* of the mapping of the file's first page */
+    uint64_t data;  /* the end of the file's written mapping, or 0 */
+};
+
+static void
+image_next(struct image *image, const struct cl_map *map)
+{
+    bool of_file = cl_map_kind(map, false) == CL_KIND_IMAGE;
+    if (of_file && map->offset == 0) {
+        image->start = map->start;
+    }
+    image->data = of_file && (map->perms & CL_MAP_WRITE) ? map->end : 0;
+}
+
+/* The end of the part of `map` that is the zero-filled tail of the image just
+ * below. Other anonymous memory may follow in the same mapping, or may only
+ * happen to lie there; only the image itself says. */
+static uint64_t
+image_tail(struct image *image, const struct cl_map *map)
+{
+    uint64_t end;
+    if (map->start != image->data || cl_map_kind(map, true) != CL_KIND_IMAGE ||
+        cl_map_has_file(map)) {
+        return map->start;
+    }
+    if (image->mem < 0) {
+        image->mem = cl_proc_open(image->pid, "mem", O_RDONLY);
+    }
+    if (image->mem < 0 || cl_image_end(image->mem, image->start, &end) < 0) {
+        return map->end;
+    }
+    return end < map->start ? map->start : end < map->end ? end : map->end;
+}
+
 static void
 reset(struct cl_pages *pages)
 {
@@ -170,6 +209,7 @@ int
 cl_pages_read(pid_t pid, struct cl_pages *pages)
 {
     struct cl_buf scratch = {0};
+    struct image image = {pid, -1, 0, 0};
     int fd = -1;
     reset(pages);
     int err = cl_buf_reserve(&scratch, CHUNK * sizeof(uint64_t));
@@ -188,22 +228,28 @@ cl_pages_read(pid_t pid, struct cl_pages *pages)
     const char *cursor = pages->maps.data;
     const char *end = cursor + pages->maps.len;
     struct cl_map map;
-    uint64_t image_end = 0;
     while ((err = cl_maps_next(&cursor, end, &map)) > 0) {
         if (path_starts(&map, "[v")) {
             continue;
         }
-        int kind = cl_map_kind(&map, map.start == image_end);
-        err = read_mapping(pages, fd, &map, kind,
-                           (uint64_t *)(void *)scratch.data);
+        struct cl_map tail = map;
+        tail.end = image_tail(&image, &map);
+        image_next(&image, &map);
+        map.start = tail.end;
+        uint64_t *entries = (uint64_t *)(void *)scratch.data;
+        err = read_mapping(pages, fd, &tail, CL_KIND_IMAGE, entries);
+        if (err == 0) {
+            err = read_mapping(pages, fd, &map, cl_map_kind(&map, false),
+                               entries);
+        }
         if (err < 0) {
             goto done;
         }
-        bool has_data = kind == CL_KIND_IMAGE && cl_map_has_file(&map) &&
-                        (map.perms & CL_MAP_WRITE);
-        image_end = has_data ? map.end : 0;
     }
 done:
+    if (image.mem >= 0) {
+        close(image.mem);
+    }
     if (fd >= 0) {
         close(fd);
     }

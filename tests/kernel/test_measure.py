@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from conftest import requires
 
 import cowlab
 
@@ -59,6 +60,13 @@ def assert_identities(report: cowlab.ForkReport) -> None:
         assert abs(grown // PAGE - expected) <= max(4, expected // 100)
 
 
+def unexpected(report: cowlab.ForkReport) -> list[str]:
+    """The warnings, without the one that every measurement before Linux 6.7 has."""
+    if cowlab.host().pagemap_scan:
+        return list(report.warnings)
+    return [text for text in report.warnings if "PAGEMAP_SCAN" not in text]
+
+
 def assert_planted(found: int, planted: int) -> None:
     assert planted <= found <= planted + SLACK
 
@@ -68,7 +76,7 @@ def test_empty_task_copies_almost_nothing():
     assert report.value is None
     assert 0 <= report.copied <= SLACK
     assert report.sole == report.dropped == report.unknown == 0
-    assert report.warnings == ()
+    assert unexpected(report) == []
     assert_identities(report)
 
 
@@ -161,6 +169,23 @@ def test_fresh():
     assert_identities(report)
 
 
+def test_memory_just_behind_a_library_is_not_the_librarys():
+    """Small mappings go to the gaps between libraries."""
+    blocks = [plant(16) for _ in range(64)]
+    before = cowlab.measure(lambda: None).by_kind["image"].inherited
+
+    def write() -> None:
+        for block in blocks:
+            touch(block, range(16))
+
+    report = cowlab.measure(write)
+    assert_planted(in_anonymous(report).copied, 64 * 16)
+    for block in blocks:
+        block.close()
+    after = cowlab.measure(lambda: None).by_kind["image"].inherited
+    assert abs(before - after) <= SLACK
+
+
 def test_dropped_by_unmapping():
     memory = plant()
     report = cowlab.measure(memory.close)
@@ -175,6 +200,7 @@ def test_dropped_by_advice():
     assert_identities(report)
 
 
+@requires("pagemap_scan")
 def test_zero_pages_are_not_inherited():
     before = in_anonymous(cowlab.measure(lambda: None)).inherited
     memory = plant(write=False)
@@ -187,6 +213,7 @@ def test_zero_pages_are_not_inherited():
     assert_identities(report)
 
 
+@requires("pagemap_scan")
 def test_dropped_then_read_is_not_kept():
     memory = plant()
 
@@ -358,7 +385,7 @@ def test_the_main_claim_on_a_heap_of_lists():
     assert 0.80 <= report.copied / report.inherited <= 0.97
     assert report.after.rss - report.before.rss <= 2 << 20
     assert report.by_kind["pymalloc"].copied >= 0.95 * report.copied
-    assert report.warnings == ()
+    assert unexpected(report) == []
     assert_identities(report)
 
 
