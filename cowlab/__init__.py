@@ -93,6 +93,8 @@ _HOME = {
     "prehash": "_immortal",
     "freeze": "_immortal",
     "FreezeReport": "_immortal",
+    "seal": "_seal",
+    "SealReport": "_seal",
     # a master and its workers
     "group": "_group",
     "Group": "_group",

@@ -82,3 +82,5 @@ from cowlab._census import CensusRow as CensusRow
 from cowlab._census import census as census
 from cowlab._trim import TrimReport as TrimReport
 from cowlab._trim import trim as trim
+from cowlab._seal import SealReport as SealReport
+from cowlab._seal import seal as seal

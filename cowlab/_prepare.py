@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cowlab._conditions import Finding, conditions
-from cowlab._errors import Unsupported
+from cowlab._errors import Unsupported, native
 from cowlab._immortal import FreezeReport, ImmortalReport, freeze, walk
+from cowlab._seal import seal as seal_heap
+from cowlab._trim import trim as trim_heap
 
 __all__ = ["STEPS", "PrepareReport", "Step", "prepare_fork"]
 
@@ -106,14 +108,25 @@ class PrepareReport:
 class _Forks:
     """What the at-fork hooks do, decided by the last prepare_fork() in this process."""
 
-    __slots__ = ("collect", "enable", "freeze", "hooked", "ours", "pid", "seal")
+    __slots__ = (
+        "collect",
+        "enable",
+        "freeze",
+        "hooked",
+        "ours",
+        "pid",
+        "plain",
+        "seal",
+        "trim",
+    )
 
     def __init__(self) -> None:
         self.hooked = False  # the hooks are installed
         self.pid = 0  # of the process that prepared: a child does not go on
         self.ours = False  # the fork under way is that process's
+        self.plain = False  # the allocator is pymalloc, with nothing over it
         self.enable = False  # the collector was on, and we switched it off
-        self.collect = self.freeze = self.seal = False
+        self.collect = self.freeze = self.seal = self.trim = False
 
 
 _forks = _Forks()
@@ -125,14 +138,18 @@ def _before_fork() -> None:
     _forks.ours = os.getpid() == _forks.pid
     if not _forks.ours:
         return
+    from cowlab import _native
+
     if _forks.collect:
         # All else is frozen, so this looks at what is new alone; without it garbage
         # would be frozen, and with the collector off nobody else looks.
         gc.collect()
     if _forks.freeze:
         gc.freeze()
+    if _forks.trim:
+        _native.trim_libc()
     if _forks.seal:
-        _seal()
+        _native.seal_pools(_forks.plain)
 
 
 def _in_child() -> None:
@@ -187,21 +204,22 @@ def _collect() -> Mapping[str, int]:
     return {"unreachable": gc.collect()}
 
 
-def _native_step(name: str) -> Mapping[str, int]:
-    from cowlab import _native
-
-    function = getattr(_native, name, None)
-    if function is None:
-        raise Unsupported(f"this build of cowlab has no {name}")
-    return dict(function())
-
-
 def _trim() -> Mapping[str, int]:
-    return _native_step("trim_pools")
+    report = trim_heap(libc=True)
+    return {
+        "bytes": report.bytes,
+        "libc_bytes": report.libc_bytes or 0,
+        "blocks_retired": report.blocks_retired,
+    }
 
 
 def _seal() -> Mapping[str, int]:
-    return _native_step("seal_pools")
+    report = seal_heap()
+    return {
+        "pools_sealed": report.pools_sealed,
+        "blocks_retired": report.blocks_retired,
+        "bytes_retired": report.bytes_retired,
+    }
 
 
 def _freeze() -> Mapping[str, int]:
@@ -221,6 +239,9 @@ class _Plan:
             if finding.action == "skip"
             for name in finding.steps
         }
+
+    def took(self, name: str) -> bool:
+        return any(step.name == name and step.done for step in self.steps)
 
     def wants(self, name: str) -> bool:
         return self.asked[name] and name not in self.barred
@@ -359,10 +380,12 @@ def prepare_fork(
         plan.take("freeze", _freeze)
         plan.take("seal", _seal)
     _forks.pid = os.getpid()
+    _forks.plain = native("prepare_fork()").allocator() == "pymalloc"
     _forks.enable = pause_gc and (_forks.enable or was_on)
     _forks.collect = collect and freeze
     _forks.freeze = freeze
-    _forks.seal = plan.steps[-1].done
+    _forks.trim = plan.took("trim")
+    _forks.seal = plan.took("seal")
     if pause_gc:
         gc.disable()
     return PrepareReport(

@@ -1,5 +1,6 @@
 /* Trim and seal. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -178,6 +179,27 @@ cl_pool_is_linked(const struct cl_pool_header *pool)
            pool_at(pool->prev)->next == self;
 }
 
+/* Take a partly used pool out of its list and make it look full. */
+static void
+seal_pool(struct cl_pool_header *header, uint32_t spare, struct cl_seal *seal)
+{
+    seal->pools++;
+    if (header->count < 2 || !cl_pool_is_linked(header)) {
+        seal->pools_left++;
+        return;
+    }
+    pool_at(header->next)->prev = header->prev;
+    pool_at(header->prev)->next = header->next;
+    header->freeblock = 0;
+    uint32_t size = cl_pool_block_size(header->size_class);
+    /* Not max_next_offset + size: a pool has a remainder that is no block. */
+    header->next_offset =
+        CL_POOL_HEADER + cl_pool_capacity(header->size_class) * size;
+    seal->pools_sealed++;
+    seal->blocks_retired += spare;
+    seal->bytes_retired += (uint64_t)spare * size;
+}
+
 void
 cl_seal_heap(const struct cl_heap *heap, struct cl_seal *seal)
 {
@@ -186,21 +208,82 @@ cl_seal_heap(const struct cl_heap *heap, struct cl_seal *seal)
         const struct cl_pool_row *row = row_at(heap, i);
         uint32_t spare = row->free + row->virgin;
         struct cl_pool pool;
-        if (row->interpreter != 0 || row->used == 0 || spare == 0 ||
-            !is_unchanged(row, &pool, NULL)) {
-            continue;
+        if (row->interpreter == 0 && row->used != 0 && spare != 0 &&
+            is_unchanged(row, &pool, NULL)) {
+            seal_pool(pool_at(row->address), spare, seal);
         }
-        seal->pools++;
-        struct cl_pool_header *header = pool_at(row->address);
-        if (row->used < 2 || !cl_pool_is_linked(header)) {
-            seal->pools_left++;
-            continue;
+    }
+}
+
+/* The head of a list in usedpools is no pool: obmalloc places it so that its
+ * `next` and `prev` are two words of the table. */
+static uint64_t
+list_head(uint64_t used_pools, uint32_t size_class)
+{
+    return used_pools + 16 * (uint64_t)size_class -
+           offsetof(struct cl_pool_header, next);
+}
+
+static bool
+is_pool_of(uint64_t address, uint32_t size_class)
+{
+    return address % CL_POOL_SIZE == 0 &&
+           cl_pool_plausible(pool_at(address)) &&
+           pool_at(address)->size_class == size_class;
+}
+
+uint64_t
+cl_used_pools(const struct cl_pool_header *pool, uint32_t size_class)
+{
+    uint64_t at = (uint64_t)(uintptr_t)pool;
+    while (is_pool_of(at, size_class)) {
+        if (!cl_pool_is_linked(pool_at(at))) {
+            return 0;
         }
-        pool_at(header->next)->prev = header->prev;
-        pool_at(header->prev)->next = header->next;
-        header->freeblock = 0;
-        header->next_offset = end_offset(&pool);
-        seal->pools_sealed++;
-        seal->blocks_retired += spare;
+        at = pool_at(at)->next;
+    }
+    uint64_t used_pools =
+        at + offsetof(struct cl_pool_header, next) - 16 * (uint64_t)size_class;
+    for (uint32_t i = 0; i < CL_SIZE_CLASSES; i++) {
+        uint64_t head = list_head(used_pools, i);
+        const struct cl_pool_header *list = pool_at(head);
+        if ((list->next == head) != (list->prev == head)) {
+            return 0;
+        }
+        if (list->next != head && (!is_pool_of(list->next, i) ||
+                                   pool_at(list->next)->prev != head)) {
+            return 0;
+        }
+    }
+    return used_pools;
+}
+
+/* Blocks that the pool can still give. */
+static uint32_t
+spare_blocks(const struct cl_pool_header *pool)
+{
+    uint32_t size = cl_pool_block_size(pool->size_class), n = 0;
+    for (uint64_t at = pool->freeblock; at != 0; n++) {
+        memcpy(&at, (const void *)(uintptr_t)at, sizeof at);
+    }
+    for (uint32_t at = pool->next_offset; at <= pool->max_next_offset;
+         at += size) {
+        n++;
+    }
+    return n;
+}
+
+void
+cl_seal_lists(uint64_t used_pools, struct cl_seal *seal)
+{
+    *seal = (struct cl_seal){0};
+    for (uint32_t i = 0; i < CL_SIZE_CLASSES; i++) {
+        uint64_t head = list_head(used_pools, i);
+        uint64_t at = pool_at(head)->next;
+        while (at != head) {
+            struct cl_pool_header *pool = pool_at(at);
+            at = pool->next;
+            seal_pool(pool, spare_blocks(pool), seal);
+        }
     }
 }

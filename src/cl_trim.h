@@ -37,6 +37,7 @@ struct cl_seal {
     uint64_t pools_sealed; /* now look full */
     uint64_t pools_left;   /* with one block in use: see above */
     uint64_t blocks_retired;
+    uint64_t bytes_retired;
 };
 
 /* Decide about one pool in memory, change its header and its chain, and say in
@@ -58,5 +59,16 @@ bool cl_pool_is_linked(const struct cl_pool_header *pool);
  * objects go to fresh pools and the pages of these stay shared after a fork.
  * A block freed in a sealed pool puts that pool back in use. */
 void cl_seal_heap(const struct cl_heap *heap, struct cl_seal *seal);
+
+/* The address of usedpools, obmalloc's table of the lists of partly used
+ * pools, found by following the list that `pool` stands in: a partly used pool
+ * of size class `size_class`. 0 where what is found there does not look like
+ * it.
+ */
+uint64_t cl_used_pools(const struct cl_pool_header *pool, uint32_t size_class);
+
+/* The same as cl_seal_heap, for the pools of this table: it looks at nothing
+ * else, so that its cost is that of what was allocated since the last time. */
+void cl_seal_lists(uint64_t used_pools, struct cl_seal *seal);
 
 #endif

@@ -159,24 +159,70 @@ trim_pools(PyObject *module, PyObject *Py_UNUSED(ignored))
         trim.blocks_restored, "blocks_left", trim.blocks_left);
 }
 
-PyDoc_STRVAR(seal_pools_doc,
-             "seal_pools() -> dict\n\nMake every partly used pool of the\n"
-             "calling interpreter look full; see struct cl_seal.");
+/* usedpools of the calling interpreter, or 0. A pool with a block in use and a
+ * block just freed stands in one of its lists: two blocks of one pool are
+ * asked for, and one given back. Only where objects are in plain pymalloc. */
+static uint64_t
+own_used_pools(void)
+{
+    enum { TRIES = 600, SIZE_CLASS = 1 }; /* a pool has 510 of these */
+    void *blocks[TRIES];
+    uint64_t found = 0;
+    int n = 0;
+    while (n < TRIES && found == 0) {
+        blocks[n] = PyObject_Malloc(32);
+        if (blocks[n] == NULL) {
+            break;
+        }
+        n++;
+        uint64_t pool =
+            (uint64_t)(uintptr_t)blocks[n - 1] & ~(uint64_t)(CL_POOL_SIZE - 1);
+        uint64_t before = n < 2 ? 0 : (uint64_t)(uintptr_t)blocks[n - 2];
+        if (before - pool < CL_POOL_SIZE) {
+            PyObject_Free(blocks[--n]);
+            found = cl_used_pools((const void *)(uintptr_t)pool, SIZE_CLASS);
+            break;
+        }
+    }
+    while (n > 0) {
+        PyObject_Free(blocks[--n]);
+    }
+    return found;
+}
+
+PyDoc_STRVAR(
+    seal_pools_doc,
+    "seal_pools(plain=False) -> dict\n\nMake every partly used pool of the\n"
+    "calling interpreter look full; see struct cl_seal. plain: the\n"
+    "allocator is known to be pymalloc, with nothing over it.");
 
 static PyObject *
-seal_pools(PyObject *module, PyObject *Py_UNUSED(ignored))
+seal_pools(PyObject *module, PyObject *args)
 {
-    struct own_heap own;
-    if (own_heap_scan("seal", &own) < 0) {
+    int plain = 0;
+    if (!PyArg_ParseTuple(args, "|p:seal_pools", &plain)) {
         return NULL;
     }
+#ifdef Py_DEBUG
+    plain = 0; /* refused below, by name */
+#endif
     struct cl_seal seal;
-    cl_seal_heap(&own.heap, &seal);
-    own_heap_release(&own);
-    return Py_BuildValue("{s:K,s:K,s:K,s:K}", "pools", seal.pools,
-                         "pools_sealed", seal.pools_sealed, "pools_left",
-                         seal.pools_left, "blocks_retired",
-                         seal.blocks_retired);
+    uint64_t used_pools =
+        plain && cl_layout_unsupported() == NULL ? own_used_pools() : 0;
+    if (used_pools != 0) {
+        cl_seal_lists(used_pools, &seal);
+    } else {
+        struct own_heap own;
+        if (own_heap_scan("seal", &own) < 0) {
+            return NULL;
+        }
+        cl_seal_heap(&own.heap, &seal);
+        own_heap_release(&own);
+    }
+    return Py_BuildValue(
+        "{s:K,s:K,s:K,s:K,s:K}", "pools", seal.pools, "pools_sealed",
+        seal.pools_sealed, "pools_left", seal.pools_left, "blocks_retired",
+        seal.blocks_retired, "bytes_retired", seal.bytes_retired);
 }
 
 PyDoc_STRVAR(trim_libc_doc, "trim_libc() -> bool\n\nglibc's malloc_trim(0).\n"
@@ -196,7 +242,7 @@ trim_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
 
 PyMethodDef cl_heap_methods[] = {
     {"trim_pools", trim_pools, METH_NOARGS, trim_pools_doc},
-    {"seal_pools", seal_pools, METH_NOARGS, seal_pools_doc},
+    {"seal_pools", seal_pools, METH_VARARGS, seal_pools_doc},
     {"trim_libc", trim_libc, METH_NOARGS, trim_libc_doc},
     {"scan_heap", scan_heap, METH_VARARGS, scan_heap_doc},
     {NULL, NULL, 0, NULL},

@@ -84,6 +84,49 @@ def test_reads_and_collection_copy_next_to_nothing() -> None:
     assert busy <= rest + 32
 
 
+def test_new_objects_do_not_go_into_the_holes_of_shared_pages() -> None:
+    measured = "print(json.dumps(cowlab.measure(tuples).copied))"
+    holes = HOLES % 60_000
+    plain = fresh(holes + measured)
+    sealed = fresh(holes + "cowlab.prepare_fork()\n" + measured)
+    assert plain > 1_000
+    assert sealed <= 128
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_what_the_parent_makes_later_is_sealed_before_the_next_fork(seal: bool) -> None:
+    copied = fresh(
+        HOLES % 20_000
+        + f"""
+cowlab.prepare_fork()
+more = [(i, i + 1) for i in range(100_000)]
+more = [row for i, row in enumerate(more) if i % 3]
+import cowlab._prepare as prepared
+prepared._forks.seal = {seal}
+print(json.dumps(cowlab.measure(tuples).copied))
+"""
+    )
+    assert copied <= 128 if seal else copied > 256
+
+
+def test_seal_finds_the_same_pools_by_list_and_by_scan() -> None:
+    sealed, left, open_pools = fresh(
+        HEAP
+        + """
+from cowlab import _native
+table = [[(i, i + 1) for i in range(50_000)], [bytes(i % 400) for i in range(9000)]]
+table = [row[::3] for row in table]
+sealed = _native.seal_pools(True)["pools_sealed"]
+left = _native.seal_pools(False)["pools_sealed"]
+table.append([(i, i + 1) for i in range(50_000)][::3])
+print(json.dumps([sealed, left, _native.seal_pools(False)["pools_sealed"]]))
+"""
+    )
+    assert sealed > 300
+    assert left < 40  # the seal's own, and its scan's
+    assert open_pools > 100
+
+
 @immortality
 def test_immortal_without_the_hashes_and_the_freeze_is_not_enough() -> None:
     """Each step does its own part: the test of the test."""
