@@ -339,7 +339,7 @@ def save_text(path: str | os.PathLike[str], text: str) -> None:
     import tempfile
     from pathlib import Path
 
-    target = Path(path)
+    target = Path(path).resolve()  # what a link leads to is replaced, not the link
     if target.exists() and not target.is_file():  # /dev/stdout, a named pipe
         target.write_text(text, encoding="utf-8")
         return

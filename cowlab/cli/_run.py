@@ -82,13 +82,15 @@ def _taking_the_arm_along() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, leave) for number in numbers]
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    ours = [n for n, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in ours:  # not those that nohup, say, has us ignore
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def _parse(settings: tuple[str, ...]) -> dict[str, str]:
@@ -105,9 +107,9 @@ def _check_writable(file: str) -> None:
     """Better before the long run than after it; and by doing it, since root may all."""
     import tempfile
 
-    path = Path(file)
     if not file:
         raise UsageError("an empty text is no name of a file to write")
+    path = Path(file).resolve()
     if path.is_dir():
         raise UsageError(f"{file} is a directory, and should be a file to write")
     if not path.parent.is_dir():

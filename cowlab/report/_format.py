@@ -35,6 +35,6 @@ def figure(value: float | None, unit: str = "") -> str:
         return f"{shown:,.0f}"
     if unit == "x":
         return f"{shown:,.3f}" if abs(shown) < 10 else f"{shown:,.1f}"
-    small = 0 < abs(shown) < 1
+    small = 0 < abs(shown) < 0.995  # 0.999 is 1.0 and not 1.00
     digits = 2 if small else 1
     return f"{shown:,.{digits}f}" + ("%" if unit == "%" else "")

@@ -21,6 +21,7 @@ from cowlab.report._table import heading, spread, table_of, warnings_of
         (None, "MiB", "-"),
         (154_350_387, "MiB", "147.2"),
         (1024, "MiB", "0.00"),
+        (0.999 * 2**20, "MiB", "1.0"),
         (0.9012, "%", "90.1%"),
         (37650, "", "37,650"),
         (2.5, "", "2.5"),

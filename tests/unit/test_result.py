@@ -142,6 +142,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["result.json"]
 
 
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    save_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_a_file_has_the_usual_mode(tmp_path):
     usual = tmp_path / "usual"
     usual.write_text("")
