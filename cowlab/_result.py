@@ -81,8 +81,8 @@ class Result:
 
     @property
     def failed(self) -> bool:
-        """Whether an arm crashed, raised or ran out of time."""
-        return any(f.kind != "unsupported" for f in self.failures)
+        """Whether an arm crashed, raised or ran out of time, or none could be run."""
+        return not self.samples or any(f.kind != "unsupported" for f in self.failures)
 
     @property
     def arms(self) -> list[str]:

@@ -291,7 +291,7 @@ EXPERIMENT = Experiment(
         "allocations": Parameter(400_000, "new lists (automatic)", maximum=10**8),
     },
     arms=tuple(
-        Arm(name + frozen, about + (", after gc.freeze()" if frozen else ""))
+        Arm(name + frozen, about + ("; the parent called gc.freeze()" if frozen else ""))
         for name, about in _ABOUT.items()
         for frozen in ("", "-frozen")
     ),

@@ -78,6 +78,10 @@ def test_an_arm_that_fails_is_told_and_the_others_go_on(arm, kind, why):
     assert result.failed == (kind != "unsupported")
 
 
+def test_a_run_of_which_nothing_was_possible_has_failed():
+    assert run(TOY, arms=["unsupported"]).failed
+
+
 def test_an_arm_that_runs_past_its_time_is_killed():
     result = run(TOY, arms=["sleep"], timeout=1)
     assert [failure.kind for failure in result.failures] == ["timeout"]
