@@ -291,9 +291,9 @@ EXPERIMENT = Experiment(
         "allocations": Parameter(400_000, "new lists (automatic)", maximum=10**8),
     },
     arms=tuple(
-        Arm(name + frozen, about + ("; the parent called gc.freeze()" if frozen else ""))
+        Arm(name + frozen, about + before)
         for name, about in _ABOUT.items()
-        for frozen in ("", "-frozen")
+        for frozen, before in (("", ""), ("-frozen", "; the parent called gc.freeze()"))
     ),
     columns=(
         Column(
