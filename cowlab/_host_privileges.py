@@ -78,18 +78,23 @@ def _refused_perf(allowed: int) -> Explain:
                 " kernel.perf_event_mlock_kb",
                 "close other recorders, or raise kernel.perf_event_mlock_kb",
             )
+        # Upstream the level is answered with EACCES, by a distribution's patch perhaps
+        # with EPERM; a filter usually says EPERM. Both can stand in the way.
+        filtered = world.seccomp() and outcome.errno == errno.EPERM
         level = world.number(PARANOID)
-        if level is not None and level > allowed:
-            return (
-                f"{reason}, kernel.perf_event_paranoid is {level}",
-                f"sysctl kernel.perf_event_paranoid={allowed}, as root, or CAP_PERFMON",
+        forbidden = level is not None and level > allowed
+        whys, remedies = [], []
+        if filtered:
+            whys.append("a seccomp filter refuses it")
+            remedies.append(f"docker run --cap-add PERFMON, or {SECCOMP_REMEDY}")
+        if forbidden:
+            whys.append(f"kernel.perf_event_paranoid is {level}")
+            remedies.append(
+                f"sysctl kernel.perf_event_paranoid={allowed}, as root, or CAP_PERFMON"
             )
-        if world.seccomp():
-            return (
-                f"{reason}: a seccomp filter refuses it",
-                f"docker run --cap-add PERFMON, or {SECCOMP_REMEDY}",
-            )
-        return f"{reason}: a security module refuses it", "CAP_PERFMON"
+        if not whys:
+            whys, remedies = ["a security module refuses it"], ["CAP_PERFMON"]
+        return f"{reason}: {', and '.join(whys)}", "; and ".join(remedies)
 
     return explain
 
@@ -218,16 +223,16 @@ PROBES = (
         "perf_fault_address",
         "privileges",
         "Recording the address of every copied page, from outside, at 1.4 x its cost.",
-        'record("addresses") raises Unsupported; "pages" tells which pages, "protect"'
-        " has lines, by mprotect",
+        'record("addresses") raises Unsupported; "protect" has lines, by mprotect;'
+        ' "pages" has the number of pages only',
         _by_native(_perf(2), "a copied page's address read from the ring in a child"),
     ),
     Probe(
         "perf_sigtrap",
         "privileges",
         "record(): stopping at every copied page, where the Python line is known.",
-        'record("lines") raises Unsupported; "protect" has them too, at a greater cost'
-        " and with system calls that fail; blame by type and cause needs no record",
+        'record("lines") raises Unsupported; "protect" has lines too, at a greater cost'
+        ' and with system calls that fail; "pages" has the number of pages only',
         _by_native(
             {**_perf(2), errno.EINVAL: _old_sigtrap, errno.E2BIG: _old_sigtrap},
             "SIGTRAP taken with a copied page's address in a child",

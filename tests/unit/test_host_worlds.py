@@ -88,6 +88,14 @@ def no(step, number=0, **more):
             id="perf, kernel writes want more",
         ),
         pytest.param(
+            "perf_kernel_writes",
+            {**SECCOMP, PARANOID: "2\n"},
+            no("perf_event_open", errno.EPERM),
+            "a seccomp filter refuses it, and kernel.perf_event_paranoid is 2",
+            "; and sysctl kernel.perf_event_paranoid=1",
+            id="perf, filter and sysctl",
+        ),
+        pytest.param(
             "perf_fault_address",
             NO_SECCOMP,
             no("perf_event_open", errno.ENOSYS),
