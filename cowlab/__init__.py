@@ -55,6 +55,9 @@ _HOME = {
     "census": "_census",
     "Census": "_census",
     "CensusRow": "_census",
+    "whatis": "_address",
+    "whatis_many": "_address",
+    "Address": "_address",
     # where memory is
     "memory": "_memory",
     "MemoryReport": "_memory",

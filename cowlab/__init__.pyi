@@ -77,6 +77,9 @@ from cowlab._status import stat as stat
 from cowlab._status import status as status
 
 __version__: str
+from cowlab._address import Address as Address
+from cowlab._address import whatis as whatis
+from cowlab._address import whatis_many as whatis_many
 from cowlab._census import Census as Census
 from cowlab._census import CensusRow as CensusRow
 from cowlab._census import census as census

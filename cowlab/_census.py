@@ -41,13 +41,14 @@ class Census(Sequence[CensusRow]):
     addresses are kept in a mapping of their own, and keep no object alive.
     """
 
-    __slots__ = ("_objects", "_rows", "seconds", "walk_seconds")
+    __slots__ = ("_objects", "_rows", "_types", "seconds", "walk_seconds")
 
     def __init__(
         self, objects: Any, rows: list[CensusRow], walk: float, sums: float
     ) -> None:
         self._objects = objects
         self._rows = rows
+        self._types: dict[int, str] | None = None
         self.walk_seconds = walk
         self.seconds = walk + sums
 
@@ -93,6 +94,17 @@ class Census(Sequence[CensusRow]):
         """
         found: int = self._objects.before(address, within)
         return found
+
+    def type_of(self, address: int) -> str | None:
+        """The name of a type that lies at an address and had instances."""
+        if self._types is None:
+            self._types = {row.type_address: row.type_name for row in self._rows}
+        return self._types.get(address)
+
+    def static_size(self, address: int) -> int:
+        """The bytes of an object that lies in a mapped file, never to be freed."""
+        size: int = self._objects.static_size(address)
+        return size
 
     def addresses(self) -> memoryview:
         """The addresses of all objects, ascending, as unsigned 64-bit numbers."""

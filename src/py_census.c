@@ -457,7 +457,26 @@ set_addresses(PyObject *self, PyObject *module)
     return cl_rows_new(module, &buf, count, sizeof(uint64_t));
 }
 
+PyDoc_STRVAR(
+    static_size_doc,
+    "static_size(address) -> int\n\nBytes of a member that lies in a\n"
+    "mapped file, so that it cannot have been freed since.");
+
+static PyObject *
+set_static_size(PyObject *self, PyObject *number)
+{
+    unsigned long long address = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (!cl_addrs_has(addrs_of(self), address)) {
+        return PyErr_Format(PyExc_ValueError, "%llu is no member", address);
+    }
+    return PyLong_FromSize_t(cl_object_size((PyObject *)(uintptr_t)address));
+}
+
 static PyMethodDef set_methods[] = {
+    {"static_size", set_static_size, METH_O, static_size_doc},
     {"before", set_before, METH_VARARGS, before_doc},
     {"addresses", set_addresses, METH_O, addresses_doc},
     {NULL, NULL, 0, NULL},
