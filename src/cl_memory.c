@@ -25,8 +25,11 @@ cl_memory_open(struct cl_memory *memory, pid_t pid)
     }
     memory->fd = fd;
     memory->page = cl_page_size();
-    memory->window_len = 0;
-    return 0;
+    int err = cl_buf_reserve(&memory->pages, CL_MEMORY_PAGES * memory->page);
+    if (err < 0) {
+        cl_memory_close(memory);
+    }
+    return err;
 }
 
 void
@@ -36,6 +39,7 @@ cl_memory_close(struct cl_memory *memory)
         close(memory->fd);
     }
     memory->fd = 0;
+    cl_buf_release(&memory->pages);
 }
 
 uint64_t
@@ -44,25 +48,44 @@ cl_memory_page(const struct cl_memory *memory)
     return memory->page;
 }
 
+/* The page with that number, from what is kept or read now; NULL: not mapped.
+ * A heap is looked at object by object, each naming others elsewhere: without
+ * this a system call for every pointer. */
+static const unsigned char *
+page_at(struct cl_memory *memory, uint64_t number)
+{
+    size_t slot = number & (CL_MEMORY_PAGES - 1);
+    unsigned char *bytes =
+        (unsigned char *)memory->pages.data + slot * memory->page;
+    if (memory->numbers[slot] != number + 1) {
+        memory->numbers[slot] = number + 1;
+        memory->is_mapped[slot] =
+            cl_mem_read(memory->fd, number * memory->page, bytes,
+                        memory->page) == 0;
+    }
+    return memory->is_mapped[slot] ? bytes : NULL;
+}
+
 bool
 cl_memory_read(struct cl_memory *memory, uint64_t at, void *to, size_t len)
 {
-    uint64_t end = at + len;
-    if (end < at || len > sizeof memory->window / 2) {
+    unsigned char *next = to;
+    if (at + len < at) {
         return false;
     }
-    if (at < memory->window_at ||
-        end > memory->window_at + memory->window_len) {
-        uint64_t start = at & ~(memory->page - 1);
-        ssize_t got = pread(memory->fd, memory->window, sizeof memory->window,
-                            (off_t)start);
-        memory->window_at = start;
-        memory->window_len = got > 0 ? (size_t)got : 0;
-        if (end > start + memory->window_len) {
+    while (len > 0) {
+        const unsigned char *page = page_at(memory, at / memory->page);
+        if (page == NULL) {
             return false;
         }
+        size_t offset = (size_t)(at % memory->page);
+        size_t some = memory->page - offset;
+        some = len < some ? len : some;
+        memcpy(next, page + offset, some);
+        next += some;
+        at += some;
+        len -= some;
     }
-    memcpy(to, memory->window + (at - memory->window_at), len);
     return true;
 }
 
@@ -70,21 +93,6 @@ bool
 cl_memory_word(struct cl_memory *memory, uint64_t at, uint64_t *word)
 {
     return cl_memory_read(memory, at, word, sizeof *word);
-}
-
-/* Read past the window: types lie elsewhere, and what is being looked at
- * should stay in it. */
-static bool
-read_aside(const struct cl_memory *memory, uint64_t at, void *to, size_t len)
-{
-    return at + len > at &&
-           pread(memory->fd, to, len, (off_t)at) == (ssize_t)len;
-}
-
-static bool
-word_aside(const struct cl_memory *memory, uint64_t at, uint64_t *word)
-{
-    return read_aside(memory, at, word, sizeof *word);
 }
 
 static bool
@@ -100,17 +108,17 @@ is_printable(const char *text, size_t len)
 
 /* tp_name, or the end of it. */
 static bool
-read_name(const struct cl_memory *memory, uint64_t at, char *name)
+read_name(struct cl_memory *memory, uint64_t at, char *name)
 {
     char text[200];
     size_t got = 0;
     /* It may end just before a hole. */
     uint64_t room = memory->page - at % memory->page;
     size_t first = room < sizeof text ? (size_t)room : sizeof text;
-    if (read_aside(memory, at, text, first)) {
+    if (cl_memory_read(memory, at, text, first)) {
         got = first;
         if (got < sizeof text && memchr(text, 0, got) == NULL &&
-            read_aside(memory, at + got, text + got, sizeof text - got)) {
+            cl_memory_read(memory, at + got, text + got, sizeof text - got)) {
             got = sizeof text;
         }
     }
@@ -126,34 +134,35 @@ read_name(const struct cl_memory *memory, uint64_t at, char *name)
 }
 
 static bool
-is_metatype(const struct cl_memory *memory,
-            const struct cl_object_layout *layout, uint64_t at)
+is_metatype(struct cl_memory *memory, const struct cl_object_layout *layout,
+            uint64_t at)
 {
     uint64_t flags;
     return at == layout->type_type ||
-           (at % 8 == 0 && word_aside(memory, at + layout->tp_flags, &flags) &&
+           (at % 8 == 0 &&
+            cl_memory_word(memory, at + layout->tp_flags, &flags) &&
             (flags & layout->flag_ready) &&
             (flags & layout->flag_type_subclass));
 }
 
 static void
-read_type(const struct cl_memory *memory,
-          const struct cl_object_layout *layout, struct cl_type *type)
+read_type(struct cl_memory *memory, const struct cl_object_layout *layout,
+          struct cl_type *type)
 {
     uint64_t at = type->address, metatype, name, prefix = 0;
-    if (!word_aside(memory, at + layout->type, &metatype) ||
+    if (!cl_memory_word(memory, at + layout->type, &metatype) ||
         !is_metatype(memory, layout, metatype) ||
-        !word_aside(memory, at + layout->tp_flags, &type->flags) ||
+        !cl_memory_word(memory, at + layout->tp_flags, &type->flags) ||
         !(type->flags & layout->flag_ready) ||
-        !word_aside(memory, at + layout->tp_basicsize,
-                    (uint64_t *)&type->basicsize) ||
-        !word_aside(memory, at + layout->tp_itemsize,
-                    (uint64_t *)&type->itemsize) ||
-        !word_aside(memory, at + layout->tp_dictoffset,
-                    (uint64_t *)&type->dict_offset) ||
-        !word_aside(memory, at + layout->tp_weaklistoffset,
-                    (uint64_t *)&type->weak_offset) ||
-        !word_aside(memory, at + layout->tp_name, &name) ||
+        !cl_memory_word(memory, at + layout->tp_basicsize,
+                        (uint64_t *)&type->basicsize) ||
+        !cl_memory_word(memory, at + layout->tp_itemsize,
+                        (uint64_t *)&type->itemsize) ||
+        !cl_memory_word(memory, at + layout->tp_dictoffset,
+                        (uint64_t *)&type->dict_offset) ||
+        !cl_memory_word(memory, at + layout->tp_weaklistoffset,
+                        (uint64_t *)&type->weak_offset) ||
+        !cl_memory_word(memory, at + layout->tp_name, &name) ||
         !read_name(memory, name, type->name)) {
         return;
     }
@@ -224,8 +233,7 @@ fits(const struct cl_object_layout *layout, const struct cl_type *type,
 /* Whether what would be the GC head before an object is one: in no list, or in
  * one whose next entry points back. */
 static bool
-is_gc_head(const struct cl_memory *memory, uint64_t head,
-           const unsigned char *bytes)
+is_gc_head(struct cl_memory *memory, uint64_t head, const unsigned char *bytes)
 {
     uint64_t next, previous, back;
     memcpy(&next, bytes, sizeof next);
@@ -234,7 +242,7 @@ is_gc_head(const struct cl_memory *memory, uint64_t head,
     if (next == 0) {
         return (previous & ~(uint64_t)GC_FLAGS) == 0;
     }
-    return word_aside(memory, next + 8, &back) &&
+    return cl_memory_word(memory, next + 8, &back) &&
            (back & ~(uint64_t)GC_FLAGS) == head;
 }
 

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "cl_object.h"
+#include "cl_proc.h"
 #include "cl_where.h"
 
 #define CL_TYPE_NAME 32
@@ -24,13 +25,16 @@ struct cl_type {
 
 #define CL_TYPE_SLOTS 8192u /* a power of two */
 
-/* /proc/PID/mem with a window, and the types met so far. Start from {0}. */
+#define CL_MEMORY_PAGES 8192u /* kept at a time; a power of two */
+
+/* /proc/PID/mem with the pages read last, and the types met so far. The memory
+ * must not change meanwhile. Start from {0}. */
 struct cl_memory {
     int fd;
-    uint64_t page;
-    uint64_t window_at;
-    size_t window_len;
-    unsigned char window[64 << 10];
+    uint64_t page; /* size, bytes */
+    struct cl_buf pages;
+    uint64_t numbers[CL_MEMORY_PAGES]; /* of the page kept there, plus 1 */
+    bool is_mapped[CL_MEMORY_PAGES];
     struct cl_type types[CL_TYPE_SLOTS];
 };
 
