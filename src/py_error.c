@@ -220,6 +220,12 @@ cl_raise_text(int err, const char *path, const char *at, const char *end)
         text = PyUnicode_FromFormat(
             "the text ends in the middle of a record, at %R%s: read it again",
             line, dots);
+    } else if (err == EAGAIN) {
+        text = PyUnicode_FromFormat(
+            "the process mapped and unmapped memory while it was read, again "
+            "and again, and %R%s overlaps what is before it: stop the process "
+            "(kill -STOP) and read it then",
+            line, dots);
     } else if (err == ERANGE) {
         text = PyUnicode_FromFormat("a value is beyond 64 bits: %R%s", line,
                                     dots);

@@ -172,10 +172,11 @@ wait_ready(const struct fork_run *run, struct pollfd *ready, size_t n)
     for (;;) {
         int got, saved;
         int wait = milliseconds_left(run);
-        Py_BEGIN_ALLOW_THREADS got = poll(ready, (nfds_t)n, wait);
+        Py_BEGIN_ALLOW_THREADS
+        got = poll(ready, (nfds_t)n, wait);
         saved = errno;
-        Py_END_ALLOW_THREADS if (got > 0)
-        {
+        Py_END_ALLOW_THREADS
+        if (got > 0) {
             return 1;
         }
         if (got < 0 && saved != EINTR) {
@@ -315,10 +316,10 @@ read_all(struct fork_run *run, int (*reading)(struct fork_child *),
     for (size_t i = 0; i < run->n; i++) {
         struct fork_child *kid = &run->kids[i];
         int err;
-        Py_BEGIN_ALLOW_THREADS err = reading(kid);
-        Py_END_ALLOW_THREADS if (err == -ESRCH &&
-                                 cl_process_has_ended(&kid->process))
-        {
+        Py_BEGIN_ALLOW_THREADS
+        err = reading(kid);
+        Py_END_ALLOW_THREADS
+        if (err == -ESRCH && cl_process_has_ended(&kid->process)) {
             fail_kid(kid, FAILED_BY_ENDING);
             return 1;
         }

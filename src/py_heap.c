@@ -233,8 +233,10 @@ trim_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
 #ifdef __GLIBC__
     int returned;
-    Py_BEGIN_ALLOW_THREADS returned = malloc_trim(0);
-    Py_END_ALLOW_THREADS return PyBool_FromLong(returned);
+    Py_BEGIN_ALLOW_THREADS
+    returned = malloc_trim(0);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(returned);
 #else
     Py_RETURN_NONE;
 #endif

@@ -36,10 +36,10 @@ probe(PyObject *module, PyObject *args)
     }
     struct cl_finding f;
     int err;
-    Py_BEGIN_ALLOW_THREADS err =
-        cl_probe((enum cl_probe_id)which, timeout_ms, &f);
-    Py_END_ALLOW_THREADS if (err)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    err = cl_probe((enum cl_probe_id)which, timeout_ms, &f);
+    Py_END_ALLOW_THREADS
+    if (err) {
         errno = -err;
         return PyErr_SetFromErrno(PyExc_OSError);
     }

@@ -286,7 +286,8 @@ native_pagemap(PyObject *module, PyObject *args)
     int fd;
     int err = 0;
     Py_ssize_t failed = -1;
-    Py_BEGIN_ALLOW_THREADS fd = cl_proc_open(pid, "pagemap", O_RDONLY);
+    Py_BEGIN_ALLOW_THREADS
+    fd = cl_proc_open(pid, "pagemap", O_RDONLY);
     err = fd < 0 ? fd : 0;
     uint64_t *to = words->data;
     for (Py_ssize_t i = 0; err == 0 && i < nranges; i++) {
@@ -298,8 +299,8 @@ native_pagemap(PyObject *module, PyObject *args)
     if (fd >= 0) {
         close(fd);
     }
-    Py_END_ALLOW_THREADS if (err < 0)
-    {
+    Py_END_ALLOW_THREADS
+    if (err < 0) {
         Py_CLEAR(words);
         if (err == -EFAULT || err == -ENODATA) {
             PyErr_Format(PyExc_ValueError,
@@ -352,9 +353,10 @@ native_page_runs(PyObject *module, PyObject *args)
     if (list == NULL) {
         goto fail;
     }
-    Py_BEGIN_ALLOW_THREADS fd = cl_proc_open(pid, "pagemap", O_RDONLY);
-    Py_END_ALLOW_THREADS if (fd < 0)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    fd = cl_proc_open(pid, "pagemap", O_RDONLY);
+    Py_END_ALLOW_THREADS
+    if (fd < 0) {
         cl_raise_reading(fd, pid, "pagemap");
         goto fail;
     }
@@ -363,10 +365,11 @@ native_page_runs(PyObject *module, PyObject *args)
         while (at < ranges[i].end) {
             struct cl_page_run runs[RUNS];
             long got;
-            Py_BEGIN_ALLOW_THREADS got = cl_pagemap_scan(
-                fd, at, ranges[i].end, 0, any, runs, RUNS, &at);
-            Py_END_ALLOW_THREADS if (got == -ENOTTY)
-            {
+            Py_BEGIN_ALLOW_THREADS
+            got = cl_pagemap_scan(fd, at, ranges[i].end, 0, any, runs, RUNS,
+                                  &at);
+            Py_END_ALLOW_THREADS
+            if (got == -ENOTTY) {
                 cl_raise_named("Unsupported",
                                "this kernel has no PAGEMAP_SCAN: Linux 6.7 is "
                                "the first that has it; use pagemap()");
@@ -464,13 +467,15 @@ native_kpage(PyObject *module, PyObject *args)
         return NULL;
     }
     int err, fd;
-    Py_BEGIN_ALLOW_THREADS fd = open(path, O_RDONLY | O_CLOEXEC);
+    Py_BEGIN_ALLOW_THREADS
+    fd = open(path, O_RDONLY | O_CLOEXEC);
     err = fd < 0 ? -errno : 0;
     if (err == 0) {
         err = read_frames(fd, frames.buf, count, nothing, words->data, &bad);
         close(fd);
     }
-    Py_END_ALLOW_THREADS PyBuffer_Release(&frames);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&frames);
     if (err < 0) {
         Py_CLEAR(words);
         if (fd < 0 && err == -ENOENT) {

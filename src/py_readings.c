@@ -18,14 +18,33 @@
 /* As much as the kernel writes into any of the one-record files. */
 #define SMALL 8192
 
+/* How often a process is read that maps and unmaps meanwhile. */
+#define TORN_TRIES 16
+
 /* Where a text is from. */
 struct origin {
     pid_t pid; /* as the result shows it */
     const char *path;
+    /* Set by a parser that refuses a text because its mappings overlap. The
+     * kernel lets go of the process between two pieces of the text, and goes
+     * on with a mapping that has since grown back over what it showed. */
+    bool torn;
 };
 
+/* Mappings are in order and apart: 0, or -EAGAIN where they are not. */
+static int
+check_order(const struct cl_map *map, uint64_t *last_end, struct origin *from)
+{
+    if (map->start < *last_end) {
+        from->torn = true;
+        return -EAGAIN;
+    }
+    *last_end = map->end;
+    return 0;
+}
+
 typedef PyObject *parser(const char *text, size_t len, PyObject *type,
-                         const struct origin *from);
+                         struct origin *from);
 
 /* ---- filling a record ---- */
 
@@ -161,8 +180,7 @@ put_map(struct record *record, const struct cl_map *map)
 }
 
 static PyObject *
-maps_from(const char *text, size_t len, PyObject *type,
-          const struct origin *from)
+maps_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     const char *cursor = text;
     const char *end = text + len;
@@ -172,8 +190,12 @@ maps_from(const char *text, size_t len, PyObject *type,
     if (list == NULL || names == NULL) {
         goto fail;
     }
+    uint64_t last_end = 0;
     int got;
     while ((got = cl_maps_next(&cursor, end, &map)) > 0) {
+        if ((got = check_order(&map, &last_end, from)) < 0) {
+            break;
+        }
         struct record record = record_begin(type, names);
         put_map(&record, &map);
         if (append(list, record_end(&record)) < 0) {
@@ -247,8 +269,7 @@ smaps_record(PyObject *type, PyObject *names, const struct cl_smaps *smaps)
 }
 
 static PyObject *
-smaps_from(const char *text, size_t len, PyObject *type,
-           const struct origin *from)
+smaps_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     const char *cursor = text;
     const char *end = text + len;
@@ -258,8 +279,12 @@ smaps_from(const char *text, size_t len, PyObject *type,
     if (list == NULL || names == NULL) {
         goto fail;
     }
+    uint64_t last_end = 0;
     int got;
     while ((got = cl_smaps_next(&cursor, end, &smaps)) > 0) {
+        if ((got = check_order(&smaps.map, &last_end, from)) < 0) {
+            break;
+        }
         if (append(list, smaps_record(type, names, &smaps)) < 0) {
             goto fail;
         }
@@ -301,8 +326,7 @@ rollup_record(const struct cl_smaps *smaps, PyObject *type, pid_t pid,
 
 /* Exactly one record. */
 static PyObject *
-rollup_from(const char *text, size_t len, PyObject *type,
-            const struct origin *from)
+rollup_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     const char *cursor = text;
     const char *end = text + len;
@@ -320,15 +344,18 @@ rollup_from(const char *text, size_t len, PyObject *type,
 
 /* Every record of smaps added up. A field that one record lacks has no sum. */
 static PyObject *
-sum_from(const char *text, size_t len, PyObject *type,
-         const struct origin *from)
+sum_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     const char *cursor = text;
     const char *end = text + len;
     struct cl_smaps sum = {.present = ~0ull};
     struct cl_smaps smaps;
+    uint64_t last_end = 0;
     int got;
     while ((got = cl_smaps_next(&cursor, end, &smaps)) > 0) {
+        if ((got = check_order(&smaps.map, &last_end, from)) < 0) {
+            break;
+        }
         sum.present &= smaps.present;
         for (int i = FIRST_SUMMED; i < CL_SMAPS_NFIELDS; i++) {
             if (__builtin_add_overflow(sum.bytes[i], smaps.bytes[i],
@@ -349,8 +376,7 @@ sum_from(const char *text, size_t len, PyObject *type,
 /* ---- stat and status ---- */
 
 static PyObject *
-stat_from(const char *text, size_t len, PyObject *type,
-          const struct origin *from)
+stat_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     struct cl_stat stat;
     int err = cl_stat_parse(text, len, &stat);
@@ -392,8 +418,7 @@ four(const uint64_t ids[4])
 }
 
 static PyObject *
-status_from(const char *text, size_t len, PyObject *type,
-            const struct origin *from)
+status_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
     struct cl_status status;
     int err = cl_status_parse(text, len, &status);
@@ -458,10 +483,10 @@ read_small(PyObject *args, const char *name, parser *parse)
         return NULL;
     }
     ssize_t len;
-    Py_BEGIN_ALLOW_THREADS len =
-        cl_proc_read_small(request.pid, name, text, sizeof text);
-    Py_END_ALLOW_THREADS if (len <= 0)
-    {
+    Py_BEGIN_ALLOW_THREADS
+    len = cl_proc_read_small(request.pid, name, text, sizeof text);
+    Py_END_ALLOW_THREADS
+    if (len <= 0) {
         return cl_raise_reading((int)len, request.pid, name);
     }
     return parse(text, (size_t)len, request.type, &request.from);
@@ -476,16 +501,22 @@ read_large(PyObject *args, const char *name, parser *parse)
     if (parse_request(args, name, &request) < 0) {
         return NULL;
     }
-    PyObject *result;
-    int err;
-    Py_BEGIN_ALLOW_THREADS err = cl_proc_read(request.pid, name, &buf);
-    Py_END_ALLOW_THREADS if (err < 0 || buf.len == 0)
-    {
-        result = cl_raise_reading(err, request.pid, name);
-    }
-    else
-    {
-        result = parse(buf.data, buf.len, request.type, &request.from);
+    PyObject *result = NULL;
+    for (int tries = 0; tries < TORN_TRIES; tries++) {
+        PyErr_Clear();
+        request.from.torn = false;
+        int err;
+        Py_BEGIN_ALLOW_THREADS
+        err = cl_proc_read(request.pid, name, &buf);
+        Py_END_ALLOW_THREADS
+        if (err < 0 || buf.len == 0) {
+            result = cl_raise_reading(err, request.pid, name);
+        } else {
+            result = parse(buf.data, buf.len, request.type, &request.from);
+        }
+        if (!request.from.torn) {
+            break;
+        }
     }
     cl_buf_release(&buf);
     return result;
@@ -514,7 +545,7 @@ native_sum_of_smaps(PyObject *module, PyObject *args)
 static PyObject *
 parse_bytes(PyObject *args, parser *parse)
 {
-    static const struct origin from = {1, "recorded bytes"};
+    struct origin from = {.pid = 1, .path = "recorded bytes"};
     const char *text;
     Py_ssize_t len;
     PyObject *type;

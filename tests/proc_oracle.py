@@ -2,7 +2,8 @@
 
 Each function gives plain dictionaries, or raises Refused with the errno that the C
 parser must give: ENODATA for a text that stops in the middle, EBADMSG for what the
-kernel never writes, ERANGE for a number that is too large.
+kernel never writes, ERANGE for a number that is too large, EAGAIN for mappings that
+overlap.
 """
 
 from __future__ import annotations
@@ -156,8 +157,14 @@ def maps(text: bytes) -> list[dict[str, Any]]:
     for line in lines(text):
         if line is None:
             raise Refused(errno.ENODATA)
-        records.append(_header(line))
+        records.append(_in_order(_header(line), records))
     return records
+
+
+def _in_order(record: dict[str, Any], before: list[dict[str, Any]]) -> dict[str, Any]:
+    if before and record["start"] < before[-1]["end"]:
+        raise Refused(errno.EAGAIN)
+    return record
 
 
 def _cut_short(record: dict[str, Any]) -> bool:
@@ -230,7 +237,7 @@ def smaps(text: bytes) -> list[dict[str, Any]]:
     rest = lines(text)
     records = []
     while rest:
-        records.append(_next_record(rest, text))
+        records.append(_in_order(_next_record(rest, text), records))
     return records
 
 

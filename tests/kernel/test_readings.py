@@ -277,6 +277,42 @@ def test_a_process_that_calls_exec_is_read_before_or_after() -> None:
             child.kill()
 
 
+TOGGLE = """
+import ctypes, mmap
+from ctypes import c_size_t, c_void_p
+pages, page = 2000, mmap.PAGESIZE
+memory = mmap.mmap(-1, pages * page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory[:] = b"x" * len(memory)
+start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+protect = ctypes.CDLL(None).mprotect
+print(flush=True)
+while True:
+    for i in range(0, pages, 2):
+        protect(c_void_p(start + i * page), c_size_t(page), 1)
+    protect(c_void_p(start), c_size_t(pages * page), 3)
+"""
+
+
+def test_mappings_that_come_and_go_are_not_counted_twice() -> None:
+    # Between two pieces of the text the kernel lets the process change.
+    with subprocess.Popen(
+        [sys.executable, "-c", TOGGLE], stdout=subprocess.PIPE
+    ) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            for _ in range(20):
+                try:
+                    entries = smaps(child.pid)
+                except Unreadable as error:
+                    assert error.errno == errno.EAGAIN
+                    continue
+                pairs = zip(entries, entries[1:], strict=False)
+                assert all(a.end <= b.start for a, b in pairs)
+        finally:
+            child.kill()
+
+
 # ---- permissions ----
 
 

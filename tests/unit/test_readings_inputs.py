@@ -260,8 +260,9 @@ def test_values_beyond_64_bits_of_bytes_are_refused(value: int) -> None:
 
 def test_a_sum_beyond_64_bits_is_refused() -> None:
     half = HEADER + b"Pss: %d kB\n" % (2**53)
+    other = half.replace(b"7f12", b"7f13")
     with pytest.raises(Unreadable, match="beyond 64 bits"):
-        _native.parse_sum(half + half, SmapsRollup)
+        _native.parse_sum(half + other, SmapsRollup)
 
 
 def test_the_sum_of_smaps_names_itself() -> None:
@@ -342,7 +343,7 @@ def test_huge_pages_from_the_pool_are_known_by_their_flag() -> None:
 )
 def test_lines_that_the_kernel_never_writes(line: bytes) -> None:
     with pytest.raises(Unreadable) as caught:
-        _native.parse_maps(MAPS + line + b"\n" + MAPS, MapsEntry)
+        _native.parse_maps(line + b"\n" + MAPS, MapsEntry)
     assert caught.value.errno == errno.EBADMSG
     assert line.decode() in str(caught.value)
 
@@ -351,6 +352,17 @@ def test_a_field_twice_is_refused() -> None:
     for field in (b"Pss: 1 kB\n", b"VmFlags: rd\n", b"THPeligible: 1\n"):
         with pytest.raises(Unreadable):
             one(HEADER + field + field)
+
+
+def test_mappings_that_overlap_are_refused() -> None:
+    grown = SMAPS_618.replace(b"5580c5b53000", b"6000c5b53000")
+    with pytest.raises(Unreadable, match="overlaps what is before it") as caught:
+        _native.parse_smaps(grown + SMAPS_510, SmapsEntry)
+    assert caught.value.errno == errno.EAGAIN
+    with pytest.raises(Unreadable, match="kill -STOP"):
+        _native.parse_sum(grown + SMAPS_510, SmapsRollup)
+    with pytest.raises(Unreadable, match="overlaps"):
+        _native.parse_maps(MAPS + MAPS, MapsEntry)
 
 
 def test_maps_is_not_smaps() -> None:
