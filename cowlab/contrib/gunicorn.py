@@ -92,38 +92,23 @@ def _prepare(server: Any, warm: Callable[[], None], options: Mapping[str, Any]) 
 
 def _recording(mode: str, report_to: str | Path | None) -> dict[str, Any]:
     """The hooks that record in the first worker."""
-    recorders: list[Any] = []
+    from cowlab.contrib._recording import WorkerRecording
+
+    recordings: list[WorkerRecording] = []
 
     def post_fork(server: Any, worker: Any) -> None:
         if worker.age == 1:
-            from cowlab._recorder import record
-
-            try:
-                recorder = record(mode)
-                recorder.start()
-            except Exception:
-                server.log.exception("cowlab: not recording")
-                return
-            recorders.append(recorder)
-
-    def report(log: Any) -> None:
-        for recorder in recorders:
-            text = str(recorder.blame())
-            log.info("cowlab: what this worker copied\n%s", text)
-            if report_to is not None:
-                Path(report_to).write_text(text + "\n")
+            recordings.append(WorkerRecording(mode, report_to, server.log.info))
+            recordings[0].start()
 
     def post_worker_init(worker: Any) -> None:
         # Here, since gunicorn resets all signals before.
-        import signal
-
-        if recorders:
-            signal.signal(signal.SIGUSR2, lambda *_: report(worker.log))
+        for recording in recordings:
+            recording.listen()
 
     def worker_exit(server: Any, worker: Any) -> None:
-        for recorder in recorders:
-            recorder.stop()
-        report(worker.log)
+        for recording in recordings:
+            recording.finish()
 
     return {
         "post_fork": post_fork,

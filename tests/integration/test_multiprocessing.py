@@ -94,3 +94,35 @@ def test_workers_share_and_do_the_same_work(kind: str) -> None:
         most = max(size for *_, size in prepared)
         least = max(size for *_, size in plain)
         assert most < least / 3
+
+
+RECORDED = """
+from cowlab.contrib.multiprocessing import Pool
+
+table = [[i, i + 1] for i in range(20_000)]
+
+def epoch(_):
+    return sum(row[1] for row in table)
+
+with Pool(1, prepare={"immortalize": False}, record="lines", report_to=%r) as pool:
+    print(pool.apply(epoch, (0,)))
+"""
+
+
+def test_the_first_worker_records_and_reports_at_its_end(tmp_path: Path) -> None:
+    if not cowlab.host()["perf_sigtrap"]:
+        pytest.skip(str(cowlab.host()["perf_sigtrap"]))
+    program, report = tmp_path / "program.py", tmp_path / "blame.txt"
+    program.write_text(RECORDED % str(report))
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{sum(range(1, 20_001))}\n"
+    assert "program.py:7" in report.read_text()
+    assert "what this worker copied" in done.stderr

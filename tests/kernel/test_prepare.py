@@ -353,3 +353,35 @@ sys.exit({status})
         )
         == "last words"
     )
+
+
+def jit_is_here() -> bool:
+    jit = getattr(sys, "_jit", None)
+    return jit is not None and jit.is_available()
+
+
+@pytest.mark.skipif(not jit_is_here(), reason="this CPython has no JIT built in")
+def test_with_the_jit_its_executors_stay_mortal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHON_JIT", "1")
+    enabled, left, child = fresh(
+        LISTS % 10_000
+        + """
+def other():
+    return sum(number % 7 for number in range(10_000))
+for _ in range(40):
+    reads()
+report = cowlab.prepare_fork(warm=reads)
+pid = os.fork()
+for _ in range(40):
+    reads(), other()
+gc.collect()
+if pid:
+    child = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    print(json.dumps([sys._jit.is_enabled(), report.immortal.left, child]))
+"""
+    )
+    assert enabled
+    assert left["executor"]["uop_executor"] >= 1
+    assert child == 0

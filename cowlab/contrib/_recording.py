@@ -1,0 +1,83 @@
+"""Recording in one worker, and its blame report when it ends or on a signal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cowlab._recorder import Recorder
+
+__all__ = ["WorkerRecording", "to_stderr"]
+
+
+def to_stderr(text: str) -> None:
+    """Where a report goes that nobody else takes."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class WorkerRecording:
+    """Which lines of this worker copy pages.
+
+    ``tell`` is given every report, and why there is none; ``report_to`` is a file for
+    the last one. Nothing here raises: a worker is there to work.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        report_to: str | Path | None = None,
+        tell: Callable[[str], None] = to_stderr,
+    ) -> None:
+        self._mode = mode
+        self._report_to = report_to
+        self._tell = tell
+        self._recorder: Recorder | None = None
+        self._leave_on_term = False
+
+    def start(self) -> None:
+        """Begin, first thing in the worker."""
+        from cowlab._recorder import record
+
+        try:
+            self._recorder = record(self._mode).start()
+        except Exception as error:
+            self._tell(f"cowlab: not recording: {error}")
+
+    def listen(self, *, leave_on_term: bool = False) -> None:
+        """Report on SIGUSR2. With ``leave_on_term`` SIGTERM ends the worker in order,
+        so that there is a report; by itself it ends it on the spot."""
+        if self._recorder is None:
+            return
+        signal.signal(signal.SIGUSR2, lambda *_: self.report())
+        self._leave_on_term = leave_on_term
+        if leave_on_term:
+            signal.signal(signal.SIGTERM, self._leave)
+
+    def _leave(self, number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    def report(self) -> None:
+        """Tell what was copied so far."""
+        if self._recorder is None:
+            return
+        try:
+            text = str(self._recorder.blame())
+            if self._report_to is not None:
+                Path(self._report_to).write_text(text + "\n")
+        except Exception as error:
+            text = f"there is no report: {error}"
+        self._tell(f"cowlab: what this worker copied\n{text}")
+
+    def finish(self) -> None:
+        """Stop, and report."""
+        if self._leave_on_term:
+            # A pool ends its workers more than once, and this is the end already.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if self._recorder is not None:
+            self._recorder.stop()
+            self.report()
