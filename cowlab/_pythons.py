@@ -89,18 +89,22 @@ def _find(path: str) -> str:
 def _probe(python: str, path: str) -> dict[str, Any]:
     """What it says of itself."""
     try:
-        _, said, _ = _call([python, "-E", "-s", "-c", _PROBE], PROBE_SECONDS)
+        _, said, error = _call([python, "-E", "-s", "-c", _PROBE], PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"--python {path} did not answer in {PROBE_SECONDS:g} s"
         ) from None
-    except OSError as error:
-        raise UsageError(f"--python {path} cannot be run: {error.strerror}") from None
+    except OSError as failure:
+        raise UsageError(f"--python {path} cannot be run: {failure.strerror}") from None
     for line in said.splitlines():
         if line.startswith("cowlab:"):
             facts: dict[str, Any] = json.loads(line.removeprefix("cowlab:"))
             return facts
-    raise UsageError(f"--python {path} is not Python: it does not run Python code")
+    first = next((line.strip() for line in error.splitlines() if line.strip()), "")
+    words = f" ({first[:100]})" if first else ""
+    raise UsageError(
+        f"--python {path} is not Python: it does not run Python code{words}"
+    )
 
 
 def _call(command: list[str], seconds: float) -> tuple[int, str, str]:

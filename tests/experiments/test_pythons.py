@@ -109,6 +109,14 @@ def test_what_is_no_interpreter_is_told(path, why):
         _pythons.prepare(path)
 
 
+def test_what_a_wrong_program_says_is_passed_on(tmp_path):
+    path = tmp_path / "python"
+    path.write_text("#!/bin/sh\necho 'python: that version is not installed' >&2\n")
+    path.chmod(0o755)
+    with pytest.raises(UsageError, match=r"\(python: that version is not installed\)"):
+        _pythons.prepare(str(path))
+
+
 def test_what_does_not_answer_is_told_and_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(_pythons, "PROBE_SECONDS", 0.2)
     path = tmp_path / "python"
