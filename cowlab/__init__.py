@@ -102,6 +102,10 @@ _HOME = {
     "group": "_group",
     "Group": "_group",
     "Member": "_group",
+    # each remedy on one's own program
+    "trial": "_trial",
+    "TrialReport": "_trial",
+    "TrialSample": "_trial",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

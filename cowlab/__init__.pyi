@@ -85,5 +85,8 @@ from cowlab._census import CensusRow as CensusRow
 from cowlab._census import census as census
 from cowlab._seal import SealReport as SealReport
 from cowlab._seal import seal as seal
+from cowlab._trial import TrialReport as TrialReport
+from cowlab._trial import TrialSample as TrialSample
+from cowlab._trial import trial as trial
 from cowlab._trim import TrimReport as TrimReport
 from cowlab._trim import trim as trim

@@ -25,7 +25,7 @@ def main(order: str) -> None:
     me = os.getpid()
     # Should the runner be killed, nobody is left to end an arm that does not end.
     signal.alarm(todo["seconds"])
-    answer = _probe() if todo["do"] == "probe" else _run(todo)
+    answer = {"probe": _probe, "run": _run, "trial": _trial}[todo["do"]](todo)
     if os.getpid() != me:
         os._exit(1)  # a child that the arm forked and let run on
     data = json.dumps(answer).encode() + b"\n"
@@ -34,12 +34,20 @@ def main(order: str) -> None:
     os.close(pipe)
 
 
-def _probe() -> dict[str, Any]:
+def _probe(todo: dict[str, Any]) -> dict[str, Any]:
     """Whether this interpreter can do it at all, and what it is."""
     from cowlab._environment import environment
 
     import_module("cowlab._native")
     return {"environment": environment()}
+
+
+def _trial(todo: dict[str, Any]) -> dict[str, Any]:
+    """The order is in a file: it has the requests' bodies in it."""
+    from cowlab._trial_arm import run
+
+    with open(todo["order"], encoding="utf-8") as file:
+        return run(json.load(file))
 
 
 def _run(todo: dict[str, Any]) -> dict[str, Any]:

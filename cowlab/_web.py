@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-__all__ = ["Request", "Response", "asgi", "wsgi"]
+from cowlab._errors import CowlabError
+
+__all__ = ["Asgi", "NoAnswer", "Request", "Response", "asgi", "wsgi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,10 @@ class Request:
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+
+
+class NoAnswer(CowlabError):
+    """The application returned without an answer, or did not start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +92,90 @@ def wsgi(application: Callable[..., Iterable[bytes]], request: Request) -> Respo
         close = getattr(body, "close", None)
         if close is not None:
             close()
-    return Response(int(status.split(maxsplit=1)[0]), written.getvalue())
+    if not status[:3].isdecimal():
+        raise NoAnswer(
+            f"{request.method} {request.target}: the application never called"
+            " start_response"
+            if not status
+            else f"{request.method} {request.target}: {status!r} is no status line"
+        )
+    return Response(int(status[:3]), written.getvalue())
 
 
 def asgi(application: Callable[..., Any], request: Request, runner: Any) -> Response:
     """Call an ASGI application once, in ``runner`` (an ``asyncio.Runner``)."""
-    response: Response = runner.run(_asgi(application, request))
+    response: Response = runner.run(_asgi(application, request, {}))
     return response
 
 
-async def _asgi(application: Callable[..., Any], request: Request) -> Response:
+class Asgi:
+    """An ASGI application with an event loop of its own, as a worker has one.
+
+    ``start()`` runs the application's lifespan up to its startup, ``stop()`` the rest.
+    An application that knows no lifespan is served without, as servers do.
+    """
+
+    def __init__(self, application: Callable[..., Any]) -> None:
+        import asyncio
+
+        self.application = application
+        self.state: dict[str, Any] = {}
+        self._runner = asyncio.Runner()
+        self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._said: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self._lifespan: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Raises NoAnswer where the application says that its startup failed."""
+        self._runner.run(self._tell("lifespan.startup"))
+
+    def ask(self, request: Request) -> Response:
+        """One request, from its first byte to the end of its answer."""
+        state = dict(self.state)
+        response: Response = self._runner.run(_asgi(self.application, request, state))
+        return response
+
+    def stop(self) -> None:
+        """Shutdown, and the end of the loop and of all its tasks."""
+        if self._lifespan is not None and not self._lifespan.done():
+            self._runner.run(self._tell("lifespan.shutdown"))
+        self._runner.close()
+
+    async def _tell(self, what: str) -> None:
+        import asyncio
+
+        await self._inbox.put({"type": what})
+        if self._lifespan is None:
+            self._lifespan = asyncio.create_task(self._live())
+        said = await self._said.get()
+        if said is not None and said["type"] == f"{what}.failed":
+            raise NoAnswer(f"{what} failed: {said.get('message', '')}".rstrip(": "))
+
+    async def _live(self) -> None:
+        scope = {"type": "lifespan", "asgi": dict(_VERSION), "state": self.state}
+        try:
+            await self.application(scope, self._inbox.get, self._said.put)
+        except Exception:
+            pass  # by the specification: it supports no lifespan
+        finally:
+            self._said.put_nowait(None)
+
+
+_VERSION = {"version": "3.0", "spec_version": "2.3"}
+
+
+async def _asgi(
+    application: Callable[..., Any], request: Request, state: dict[str, Any]
+) -> Response:
+    import asyncio
+
     parts = urlsplit(request.target)
     headers = {"host": _host(request), **request.headers}
     if request.body:
         headers["content-length"] = str(len(request.body))
     scope: MutableMapping[str, Any] = {
         "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "asgi": dict(_VERSION),
         "http_version": "1.1",
         "method": request.method,
         "scheme": "http",
@@ -111,21 +184,26 @@ async def _asgi(application: Callable[..., Any], request: Request) -> Response:
         "query_string": parts.query.encode(),
         "root_path": "",
         "headers": [
-            (name.lower().encode(), value.encode("latin-1"))
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in headers.items()
         ],
         "client": ("127.0.0.1", 1),
         "server": ("localhost", 80),
+        "state": state,
     }
-    sent = False
+    asked = False
+    answered = asyncio.Event()
     status = 0
     written = io.BytesIO()
 
     async def receive() -> dict[str, Any]:
-        nonlocal sent
-        if sent:
+        nonlocal asked
+        if asked:
+            # The client stays until it has its answer: an application may listen for
+            # the disconnect while it streams.
+            await answered.wait()
             return {"type": "http.disconnect"}
-        sent = True
+        asked = True
         return {"type": "http.request", "body": request.body, "more_body": False}
 
     async def send(message: Mapping[str, Any]) -> None:
@@ -134,6 +212,13 @@ async def _asgi(application: Callable[..., Any], request: Request) -> Response:
             status = message["status"]
         elif message["type"] == "http.response.body":
             written.write(message.get("body", b""))
+            if not message.get("more_body", False):
+                answered.set()
 
     await application(scope, receive, send)
+    if not status or not answered.is_set():
+        raise NoAnswer(
+            f"{request.method} {request.target}: the application returned"
+            f" {'in the middle of' if status else 'without'} an answer"
+        )
     return Response(status, written.getvalue())

@@ -34,6 +34,7 @@ COMMANDS = {
     "run": "Run an experiment on this machine.",
     "show": "Show a result that `run --json` saved.",
     "smaps": "Where a process's memory is, and what two of them share.",
+    "trial": "Each remedy on your own program: what it saves, and costs.",
 }
 
 INTERRUPTED = 130

@@ -1,0 +1,566 @@
+"""trial(): each remedy on one's own program, and what it saves and costs there."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from cowlab._errors import CowlabError, UsageError
+from cowlab._interpreter import ArmDied, ArmTimeout, Interpreter
+from cowlab._result import Failure
+from cowlab._stats import Summary, summarise
+from cowlab._suggest import suggest
+from cowlab._web import Request
+
+__all__ = [
+    "ARMS",
+    "SERVERS",
+    "Blamed",
+    "Difference",
+    "Forecast",
+    "TrialReport",
+    "TrialSample",
+    "trial",
+]
+
+SCHEMA = 1
+
+ARMS = {
+    "plain": "loads, and forks",
+    "freeze": "calls gc.collect() and gc.freeze() first",
+    "immortalize": "makes all that lives immortal first",
+    "both": "does both",
+    "prepare": "calls cowlab.prepare_fork() first",
+}
+"""Each way of forking that is tried. The simplest first."""
+
+PREFERRED = ("freeze", "prepare", "both", "immortalize")
+"""Which remedy to recommend where several save the same. prepare_fork is what the two
+after it are parts of, and goes on keeping pages shared at later forks."""
+
+SERVERS = ("gunicorn", "uwsgi", "celery", "multiprocessing")
+"""Those for which there are lines to paste."""
+
+NOISE = 0.03
+"""Of plain's PSS: less is not told apart, even where the samples agree."""
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSample:
+    """One arm, once, read when all workers were at their end and alive.
+
+    Sizes are bytes, of the master and all workers together: ``pss`` is what they take,
+    ``uss`` what only one of them has, ``workers_uss`` that without the master's.
+    ``copied`` pages were inherited and written, ``fresh`` ones came anew; both from the
+    fork to the end, as are the faults. ``inherited`` is the sum over the workers.
+    ``seconds`` and ``cpu`` are for one unit of work, a worker's wall and processor
+    time; ``elapsed`` is how long the slowest worker took for all of its units.
+    ``immortal`` and ``frozen`` count objects.
+    """
+
+    arm: str
+    repetition: int
+    pss: int
+    uss: int
+    rss: int
+    pss_at_fork: int
+    workers_uss: int
+    inherited: int
+    copied: int
+    fresh: int
+    minor_faults: int
+    major_faults: int
+    seconds: float
+    cpu: float
+    elapsed: float
+    load_seconds: float
+    prepare_seconds: float
+    immortal: int
+    frozen: int
+    workers: tuple[Mapping[str, Any], ...] = field(repr=False)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An arm whose work was not the same as plain's, and what is known of it.
+
+    ``kind``: "not deterministic" (plain differs from itself), "changed" (this arm
+    differs from plain, which agrees with itself), "one sample" (they differ, and one
+    sample of each cannot tell which of the two it is), "incomparable" (results of a
+    type that is not equal to itself elsewhere).
+    """
+
+    arm: str
+    kind: str
+    units: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The group's PSS with some number of workers, each doing as much as here.
+
+    ``ceiling`` is what it grows to if every worker goes on until it has written every
+    page it inherited.
+    """
+
+    workers: int
+    pss: float
+    ceiling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Blamed:
+    """The lines that copied most in one arm, recorded in a run of its own."""
+
+    arm: str
+    copied: int
+    page_size: int
+    lines: tuple[Mapping[str, Any], ...]
+    limits: tuple[str, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReport:
+    """All samples of a trial, and what follows from them.
+
+    ``differences`` is empty where every arm's results were shown to be plain's.
+    ``compared`` is False where they were not asked to be compared.
+    """
+
+    command: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    samples: tuple[TrialSample, ...]
+    failures: tuple[Failure, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    compared: bool = True
+    server: str = "gunicorn"
+    blame: tuple[Blamed, ...] = ()
+    interrupted: bool = False
+    schema: int = SCHEMA
+
+    @property
+    def workers(self) -> int:
+        """How many there were."""
+        count: int = self.command["workers"]
+        return count
+
+    @property
+    def arms(self) -> list[str]:
+        """Those that have samples, in the order of ``ARMS``."""
+        found = {sample.arm for sample in self.samples}
+        return [arm for arm in ARMS if arm in found]
+
+    @property
+    def failed(self) -> bool:
+        """Whether an arm failed, or equal work was not shown."""
+        return bool(self.differences) or any(
+            failure.kind != "unsupported" for failure in self.failures
+        )
+
+    def summary(self, arm: str, figure: str) -> Summary:
+        """Median, min, max and n of one figure of one arm."""
+        return summarise(getattr(s, figure) for s in self.samples if s.arm == arm)
+
+    def forecast(self, arm: str, workers: int) -> Forecast:
+        """What the group takes with another number of workers.
+
+        The master maps each inherited page, and so pays for it once; a worker adds what
+        it alone has. So it is straight: what all have in common, and for each worker
+        its own. It holds for as much work per worker as was done here; pages of
+        libraries that other programs share too make it a little too large.
+        """
+        if workers < 1:
+            raise UsageError(f"workers is {workers}, and must be at least 1")
+        own = self.summary(arm, "workers_uss").median / self.workers
+        common = self.summary(arm, "pss").median - own * self.workers
+        fresh = self.summary(arm, "fresh").median / self.workers
+        inherited = self.summary(arm, "inherited").median / self.workers
+        most = max(own, inherited + max(fresh, 0.0))
+        return Forecast(workers, common + workers * own, common + workers * most)
+
+    @property
+    def recommendation(self) -> str | None:
+        """The first of PREFERRED that saves nearly all that any saves; None: no arm.
+
+        An arm whose samples overlap plain's, or that saves less than 3%, is not told
+        apart from it. None, too, where equal work was not shown.
+        """
+        if self.differences or "plain" not in self.arms:
+            return None
+        plain = self.summary("plain", "pss")
+        sizes = {
+            arm: self.summary(arm, "pss")
+            for arm in self.arms
+            if not any(failure.arm == arm for failure in self.failures)
+        }
+        better = {
+            arm: size.median
+            for arm, size in sizes.items()
+            if size.max < plain.min and size.median < plain.median * (1 - NOISE)
+        }
+        if not better:
+            return None
+        enough = min(better.values()) + NOISE * plain.median
+        return next(arm for arm in PREFERRED if better.get(arm, enough + 1) <= enough)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole report as plain data."""
+        from cowlab._advice import lines_to_paste
+
+        best = self.recommendation
+        return {
+            "report": "trial",
+            "schema": self.schema,
+            "command": dict(self.command),
+            "environment": dict(self.environment),
+            "samples": [asdict(sample) for sample in self.samples],
+            "failures": [asdict(failure) for failure in self.failures],
+            "differences": [asdict(one) for one in self.differences],
+            "compared": self.compared,
+            "interrupted": self.interrupted,
+            "summary": {
+                arm: {name: asdict(self.summary(arm, name)) for name in FIGURES}
+                for arm in self.arms
+            },
+            "forecast": {
+                arm: [asdict(self.forecast(arm, n)) for n in self.horizon()]
+                for arm in self.arms
+            },
+            "recommendation": best,
+            "server": self.server,
+            "lines": lines_to_paste(best, self.server) if best else None,
+            "blame": [asdict(one) for one in self.blame],
+        }
+
+    def horizon(self) -> list[int]:
+        """Numbers of workers to forecast for: 1, 2, 4 ... and the one of the trial."""
+        counts = {1 << i for i in range(11) if 1 << i <= 4 * self.workers}
+        return sorted(counts | {self.workers})
+
+    @property
+    def text(self) -> str:
+        """The report as a person reads it."""
+        from cowlab.report._trial import as_text
+
+        return as_text(self)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        from cowlab.report._trial import as_html
+
+        return as_html(self)
+
+
+FIGURES = (
+    "pss",
+    "uss",
+    "rss",
+    "copied",
+    "fresh",
+    "minor_faults",
+    "major_faults",
+    "seconds",
+    "cpu",
+    "elapsed",
+    "prepare_seconds",
+)
+
+
+# ---- What is asked for ----
+
+
+def trial(
+    preload: str | Sequence[str] = (),
+    *,
+    exercise: str | None = None,
+    wsgi: str | None = None,
+    asgi: str | None = None,
+    requests: Sequence[str | Request] = (),
+    workers: int = 4,
+    work: int = 400,
+    repeat: int = 3,
+    arms: Sequence[str] = (),
+    warm: int = 0,
+    compare: bool = True,
+    blame: bool = False,
+    server: str | None = None,
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> TrialReport:
+    """Try each remedy on a program of one's own, with real forks and equal work.
+
+    In a fresh interpreter for each sample, the modules in ``preload`` are imported, one
+    arm's remedy is applied, ``workers`` are forked, and do ``work`` units between them,
+    all at once: calls of ``exercise`` ("module:function", which takes no argument or
+    the unit's number), or one of ``requests`` after the other to a ``wsgi`` or ``asgi``
+    application ("module:app"), in the process and without a server. The memory of all
+    is read when the last unit is done and every worker is still there. Arms take turns,
+    ``repeat`` times.
+
+    Results are compared unit by unit between the arms: statuses and bodies, or what the
+    function returned. ``compare=False`` leaves that out, for an application that says
+    the time. With ``warm`` the arm "prepare" has the master do each request that often
+    before it forks: not for work that opens connections. ``blame`` runs plain and the
+    best arm once more, and records which lines copied pages. ``server`` chooses the
+    lines to paste.
+
+    Raises ``UsageError`` for what does not exist, ``CowlabError`` where the plain arm
+    fails: then there is nothing to compare with. A failure of another arm is in the
+    report.
+    """
+    order = _order(preload, exercise, wsgi, asgi, requests)
+    _check("workers", workers, 1, 1024)
+    _check("work", work, workers, 10_000_000)
+    _check("repeat", repeat, 1, 1000)
+    _check("warm", warm, 0, 1_000_000)
+    if not 0 < timeout <= 1e7:
+        raise UsageError(f"timeout is {timeout:g}, and must be above 0 s and finite")
+    if server is not None and server not in SERVERS:
+        raise UsageError(f"there is no server {server!r}. {suggest(server, SERVERS)}")
+    order |= {"workers": workers, "work": work, "warm": warm, "timeout": timeout}
+    run = _Run(order, _arms(arms), repeat, compare, progress)
+    return run.report(server, blame)
+
+
+def _check(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name} is {value!r}, and must be a whole number")
+    if not low <= value <= high:
+        why = ": at least one unit for each worker" if name == "work" else ""
+        raise UsageError(f"{name} is {value}, and must be {low} to {high}{why}")
+
+
+def _arms(asked: Sequence[str]) -> list[str]:
+    if isinstance(asked, str):
+        asked = [asked]
+    for arm in asked:
+        if arm not in ARMS:
+            raise UsageError(f"there is no arm {arm!r}. {suggest(arm, ARMS)}")
+    chosen = {"plain", *(asked or ARMS)}  # all others are compared with plain
+    return [arm for arm in ARMS if arm in chosen]
+
+
+def _order(
+    preload: str | Sequence[str],
+    exercise: str | None,
+    wsgi: str | None,
+    asgi: str | None,
+    requests: Sequence[str | Request],
+) -> dict[str, Any]:
+    given = {"exercise": exercise, "wsgi": wsgi, "asgi": asgi}
+    kinds = {kind: target for kind, target in given.items() if target is not None}
+    if len(kinds) != 1:
+        raise UsageError(
+            "say what the work is: one of exercise (module:function), wsgi or asgi"
+            f" (module:app); {len(kinds)} were given"
+        )
+    ((kind, target),) = kinds.items()
+    module, colon, name = target.partition(":")
+    if not (module and colon and name):
+        example = "module:function" if kind == "exercise" else "module:app"
+        raise UsageError(f"{target!r} is not of the form {example}")
+    asked = [Request(one) if isinstance(one, str) else one for one in requests]
+    if kind == "exercise" and asked:
+        raise UsageError("requests are for wsgi and asgi; an exercise is a function")
+    if kind != "exercise" and not asked:
+        raise UsageError("say what to ask the application for: requests=['/', ...]")
+    for one in asked:
+        if not one.target.startswith("/"):
+            raise UsageError(f"the request {one.target!r} is no path: begin with /")
+    modules = [preload] if isinstance(preload, str) else list(preload)
+    return {
+        "preload": modules,
+        "kind": kind,
+        "target": target,
+        "requests": [
+            {
+                "target": one.target,
+                "method": one.method,
+                "headers": dict(one.headers),
+                "body": one.body.decode("latin-1"),
+            }
+            for one in asked
+        ],
+        "path": ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))],
+    }
+
+
+# ---- The run ----
+
+Units = dict[int, str]
+
+
+class _Run:
+    """Samples as they come, and the results of their units."""
+
+    def __init__(
+        self,
+        order: Mapping[str, Any],
+        arms: Sequence[str],
+        repeat: int,
+        compare: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.order = order
+        self.arms = arms
+        self.repeat = repeat
+        self.compare = compare
+        self.progress = progress
+        self.place = Interpreter.current()
+        self.samples: list[TrialSample] = []
+        self.failures: list[Failure] = []
+        self.units: dict[str, list[Units]] = {arm: [] for arm in arms}
+        self.modules: list[str] = []
+
+    def report(self, server: str | None, blame: bool) -> TrialReport:
+        environment = self.place.environment()
+        interrupted = False
+        try:
+            self._take_turns()
+        except KeyboardInterrupt:
+            interrupted = True
+        result = TrialReport(
+            command={**self._command(), "repeat": self.repeat, "arms": self.arms},
+            environment=environment,
+            samples=tuple(self.samples),
+            failures=tuple(self.failures),
+            differences=tuple(self._differences()) if self.compare else (),
+            compared=self.compare,
+            server=server or self._server(),
+            interrupted=interrupted,
+        )
+        if not blame or interrupted:
+            return result
+        from dataclasses import replace
+
+        chosen = ["plain", result.recommendation or self.arms[-1]]
+        blamed = [self._blame(arm) for arm in dict.fromkeys(chosen)]
+        return replace(result, blame=tuple(blamed))
+
+    def _command(self) -> dict[str, Any]:
+        return {name: value for name, value in self.order.items() if name != "path"}
+
+    def _take_turns(self) -> None:
+        for turn in range(self.repeat):
+            # Plain is the first of all: where it fails there is no trial.
+            for at, arm in enumerate(self.arms if turn % 2 == 0 else self.arms[::-1]):
+                if any(failure.arm == arm for failure in self.failures):
+                    continue
+                if self.progress:
+                    done = turn * len(self.arms) + at
+                    self.progress(done, self.repeat * len(self.arms), arm)
+                self._sample(arm, turn)
+
+    def _ask(self, arm: str, blame: bool = False) -> dict[str, Any]:
+        env = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+        if "PYTHONPATH" in os.environ:
+            env["PYTHONPATH"] = os.environ["PYTHONPATH"]
+        limit = 3 * self.order["timeout"] + 60  # it has limits of its own
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({**self.order, "arm": arm, "blame": blame}, file)
+            file.flush()
+            todo = {"do": "trial", "order": file.name}
+            return self.place.ask(todo, timeout=limit, env=env)
+
+    def _sample(self, arm: str, turn: int) -> None:
+        try:
+            answer = self._ask(arm)
+        except ArmTimeout as error:
+            answer = {"failure": "timeout", "why": str(error)}
+        except ArmDied as error:
+            answer = {"failure": "crashed", "why": f"the master {error}"}
+        if "raised" in answer:
+            answer = {"failure": "raised", "why": answer["raised"] + answer["said"]}
+        if "failure" in answer:
+            self._fail(arm, turn, answer)
+            return
+        figures = dict(answer["sample"])
+        figures["workers"] = tuple(figures["workers"])
+        self.samples.append(
+            TrialSample(arm, turn, **figures, warnings=tuple(answer["warnings"]))
+        )
+        self.units[arm].append(dict(answer["units"]))
+        self.modules = answer["modules"]
+
+    def _fail(self, arm: str, turn: int, answer: Mapping[str, Any]) -> None:
+        kind, why = answer["failure"], answer["why"] + answer.get("said", "")
+        if kind == "usage":
+            raise UsageError(answer["why"])
+        if arm == "plain":
+            raise CowlabError(f"the plain arm failed, so there is no trial: {why}")
+        self.failures.append(Failure(arm, kind, why, turn))
+
+    def _server(self) -> str:
+        if self.modules:
+            return self.modules[0]
+        return "multiprocessing" if self.order["kind"] == "exercise" else "gunicorn"
+
+    def _blame(self, arm: str) -> Blamed:
+        if self.progress:
+            self.progress(0, 1, f"recording {arm}")
+        try:
+            answer = self._ask(arm, blame=True)
+        except CowlabError as error:
+            answer = {"why": str(error)}
+        if "blame" not in answer:
+            why = answer.get("why") or answer.get("raised", "no answer")
+            return Blamed(arm, 0, 0, (), (), missing=str(why))
+        found = answer["blame"]
+        return Blamed(
+            arm,
+            found["copied"],
+            found["page_size"],
+            tuple(found["lines"]),
+            tuple(found["limits"]),
+        )
+
+    # ---- Equal work ----
+
+    def _differences(self) -> list[Difference]:
+        """Where the units of an arm gave something else than those of plain."""
+        plain = self.units["plain"]
+        if not plain:
+            return []
+        first = plain[0]
+        odd = [unit for unit, value in first.items() if value.startswith("?")]
+        if odd:
+            kind = first[odd[0]][1:]
+            return [Difference("plain", "incomparable", len(odd), kind)]
+        itself = self._differ("plain", "not deterministic", plain[1:])
+        if itself:
+            return [itself]
+        kind = "changed" if len(plain) > 1 else "one sample"
+        others = (self._differ(arm, kind, self.units[arm]) for arm in self.arms)
+        return [one for one in others if one]
+
+    def _differ(self, arm: str, kind: str, runs: Sequence[Units]) -> Difference | None:
+        first = self.units["plain"][0]
+        units = sorted(
+            {
+                unit
+                for run in runs
+                for unit in first.keys() | run.keys()
+                if first.get(unit) != run.get(unit)
+            }
+        )
+        if not units:
+            return None
+        return Difference(arm, kind, len(units), self._name(units[0]))
+
+    def _name(self, unit: int) -> str:
+        requests = self.order["requests"]
+        if not requests:
+            return f"unit {unit}"
+        one = requests[unit % len(requests)]
+        return f"unit {unit}, {one['method']} {one['target']}"

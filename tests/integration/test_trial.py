@@ -1,0 +1,347 @@
+"""Trials of small programs: real interpreters, real forks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cowlab
+from cowlab._trial import TrialReport, trial
+from cowlab._web import Request
+
+PROGRAM = '''
+import os, random, signal, sys, time
+
+table = {f"key {i}": {"name": str(i), "values": [i, i + 1]} for i in range(20_000)}
+
+
+def read(unit):
+    """Each unit a tenth of the table."""
+    total = 0
+    for i in range(unit % 10, len(table), 10):
+        row = table[f"key {i}"]
+        total += len(row["name"]) + row["values"][1]
+    return {"total": total, "unit": unit}
+
+
+def idle():
+    pass
+
+
+def dice():
+    return random.random()
+
+
+def opaque():
+    return lambda: None
+
+
+def broken(unit):
+    if unit == 3:
+        raise LookupError("nothing here")
+
+
+def killed(unit):
+    if unit == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaves(unit):
+    sys.exit(7)
+
+
+def hangs():
+    time.sleep(60)
+
+
+def two(a, b):
+    pass
+
+
+def by_arm():
+    """Differs where it was frozen, and only there."""
+    import gc
+
+    return gc.get_freeze_count() > 15_000
+
+
+number = 7
+
+
+def wsgi(environ, start_response):
+    path = environ["PATH_INFO"]
+    errors = {"/missing": "404 Not Found", "/bad": "400 Bad Request"}
+    status = errors.get(path, "200 OK")
+    if path == "/raises":
+        raise ValueError("not today")
+    start_response(status, [("Content-Type", "text/plain")])
+    sent = environ["wsgi.input"].read()
+    said = f"{environ['REQUEST_METHOD']} {environ.get('HTTP_X_COLOUR')} {sent!r}"
+    return [said.encode(), repr(read(int(environ["QUERY_STRING"] or 0))).encode()]
+
+
+async def asgi(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        scope["state"]["started"] = True
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+        return
+    assert scope["state"]["started"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    body = repr(read(int(scope["query_string"] or 0))).encode()
+    await send({"type": "http.response.body", "body": body})
+'''
+
+immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with the program in it, and this process in the directory."""
+    (tmp_path / "shop.py").write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> TrialReport:
+    place = tmp_path_factory.mktemp("trial")
+    (place / "shop.py").write_text(PROGRAM)
+    before = Path.cwd()
+    os.chdir(place)
+    try:
+        return trial("shop", exercise="shop:read", workers=3, work=30, repeat=2)
+    finally:
+        os.chdir(before)
+
+
+def test_every_arm_has_its_samples_or_says_why_not(report: TrialReport) -> None:
+    assert not report.failed, report.failures
+    assert not report.differences
+    if immortality:
+        assert report.arms == ["plain", "freeze", "immortalize", "both", "prepare"]
+        assert not report.failures
+    else:
+        assert report.arms == ["plain", "freeze", "prepare"]
+        assert {f.arm for f in report.failures} == {"immortalize", "both"}
+        assert {f.kind for f in report.failures} == {"unsupported"}
+        assert any(
+            "immortalize left out" in warning
+            for sample in report.samples
+            for warning in sample.warnings
+        )
+    assert {report.summary(arm, "pss").n for arm in report.arms} == {2}
+
+
+def test_reading_copies_and_the_remedy_keeps_it_shared(report: TrialReport) -> None:
+    size = 20_000 * 300  # a dict, a list, two strings, and an int or two for each row
+    plain = report.summary("plain", "copied").median
+    assert plain > 3 * size
+    assert report.summary("freeze", "copied").median > 0.9 * plain
+    if immortality:
+        assert report.summary("prepare", "copied").median < 0.2 * plain
+        assert report.summary("both", "uss").median < 0.5 * (
+            report.summary("plain", "uss").median
+        )
+        assert report.recommendation == "prepare"
+        assert report.samples[-1].immortal + report.samples[0].immortal >= 0
+    for sample in report.samples:
+        assert sample.uss <= sample.pss <= sample.rss
+        assert len(sample.workers) == 3
+        assert sum(worker["units"] for worker in sample.workers) == 30
+        assert sample.copied == sum(worker["copied"] for worker in sample.workers)
+        assert sample.minor_faults * 4096 >= 0.9 * sample.copied
+
+
+def test_the_report_is_plain_data_text_and_html(report: TrialReport) -> None:
+    data = json.loads(json.dumps(report.to_json()))
+    assert data["report"] == "trial"
+    assert data["summary"]["plain"]["pss"]["n"] == 2
+    assert len(data["samples"]) == len(report.samples)
+    pytest.importorskip("rich")
+    text = report.text
+    html = report._repr_html_()
+    for words in ("PSS MiB", "plain", "freeze", "ceiling", "workers"):
+        assert words in text
+        assert words in html
+    if immortality:
+        assert "Recommendation: prepare" in text
+        assert "never freed" in text
+        assert "cowlab.contrib.multiprocessing" in text
+    else:
+        assert "immortalize: not here" in text
+
+
+def test_a_forecast_is_what_more_workers_then_take(report: TrialReport) -> None:
+    more = trial(
+        "shop", exercise="shop:read", workers=6, work=60, repeat=1, arms=["plain"]
+    )
+    measured = more.summary("plain", "pss").median
+    assert report.forecast("plain", 6).pss == pytest.approx(measured, rel=0.1)
+    forecast = report.forecast("plain", 3)
+    assert forecast.pss == pytest.approx(report.summary("plain", "pss").median)
+    assert forecast.ceiling >= forecast.pss
+    with pytest.raises(cowlab.UsageError):
+        report.forecast("plain", 0)
+
+
+def test_an_application_is_asked_without_a_server() -> None:
+    request = Request("/?4", "POST", {"X-Colour": "red"}, b"\xff\x00 body")
+    found = trial(
+        wsgi="shop:wsgi", requests=[request, "/?2"], workers=2, work=8, repeat=1
+    )
+    assert not found.failed
+    assert found.server == "gunicorn"
+    if immortality:
+        assert found.recommendation == "prepare"
+
+
+def test_an_asgi_application_is_started_in_each_worker() -> None:
+    found = trial(
+        asgi="shop:asgi",
+        requests=["/?1", "/?2"],
+        workers=2,
+        work=8,
+        repeat=1,
+        arms=["prepare"],
+        warm=1,
+    )
+    assert not found.failed
+    assert found.arms == ["plain", "prepare"]
+
+
+def exercise(name: str, **more: object) -> TrialReport:
+    options: dict[str, object] = {
+        "workers": 2,
+        "work": 8,
+        "repeat": 1,
+        "arms": ["freeze"],
+    }
+    return trial("shop", exercise=f"shop:{name}", **(options | more))  # type: ignore[arg-type]
+
+
+def test_work_that_rolls_dice_does_not_pass() -> None:
+    found = exercise("dice", repeat=2)
+    assert [(one.arm, one.kind) for one in found.differences] == [
+        ("plain", "not deterministic")
+    ]
+    assert found.differences[0].units == 8
+    assert found.failed
+    assert found.recommendation is None
+    once = exercise("dice")
+    assert [(one.arm, one.kind) for one in once.differences] == [
+        ("freeze", "one sample")
+    ]
+    asked = exercise("dice", compare=False)
+    assert not asked.failed
+    assert not asked.compared
+
+
+def test_a_remedy_that_changes_the_results_is_named() -> None:
+    found = exercise("by_arm", repeat=2)
+    assert [(one.arm, one.kind) for one in found.differences] == [("freeze", "changed")]
+
+
+def test_results_that_cannot_be_compared_do_not_pass() -> None:
+    found = exercise("opaque")
+    assert [one.kind for one in found.differences] == ["incomparable"]
+    assert found.differences[0].first == "function"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", r"unit 3 \(shop:broken\) raised LookupError: nothing here"),
+        ("killed", "a worker died: .*SIGKILL"),
+        ("leaves", r"a worker died: .*sys.exit\(7\)"),
+    ],
+)
+def test_work_that_fails_fails_the_trial(name: str, said: str) -> None:
+    with pytest.raises(cowlab.CowlabError, match=said):
+        exercise(name)
+
+
+def test_work_that_never_ends_is_ended() -> None:
+    with pytest.raises(cowlab.CowlabError, match=r"a worker died: .* 1 s passed"):
+        exercise("hangs", timeout=1.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("/missing", "GET /missing.* was answered 404"),
+        ("/bad", "was answered 400; .*--header"),
+        ("/raises", "raised ValueError: not today"),
+    ],
+)
+def test_an_answer_that_is_an_error_fails_the_trial(target: str, said: str) -> None:
+    with pytest.raises(cowlab.CowlabError, match=said):
+        trial(wsgi="shop:wsgi", requests=[target], workers=1, work=2, repeat=1)
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "said"),
+    [
+        ("nowhere", cowlab.UsageError, "no module 'nowhere'"),
+        ("shop.sub", cowlab.CowlabError, "shop.sub"),
+        ("raises", cowlab.CowlabError, "import raises raised OSError: not now"),
+        ("needs", cowlab.CowlabError, "import needs raised ModuleNotFoundError"),
+        ("exits", cowlab.CowlabError, "import exits raised SystemExit"),
+    ],
+)
+def test_a_preload_that_fails(
+    here: Path, module: str, error: type[Exception], said: str
+) -> None:
+    (here / "raises.py").write_text("raise OSError('not now')")
+    (here / "needs.py").write_text("import not_there")
+    (here / "exits.py").write_text("raise SystemExit(3)")
+    with pytest.raises(error, match=said):
+        trial(module, exercise="shop:idle", workers=1, work=1, repeat=1)
+
+
+@pytest.mark.parametrize("name", ["nothing", "number", "two", "read.nothing"])
+def test_what_cannot_be_called_is_wrong_usage(name: str) -> None:
+    with pytest.raises(cowlab.UsageError):
+        exercise(name)
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(cowlab.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "cowlab", "trial", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={**os.environ, "PYTHONPATH": root, "COLUMNS": "80"},
+    )
+
+
+SMALL = ("--workers", "2", "--work", "8", "--repeat", "1", "--arm", "freeze")
+
+
+def test_the_command_shows_saves_and_exits(here: Path) -> None:
+    pytest.importorskip("rich")
+    pytest.importorskip("click")
+    saved = here / "trial.json"
+    done = command("--exercise", "shop:read", *SMALL, "--json", str(saved))
+    assert done.returncode == 0, done.stderr
+    assert "PSS MiB" in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert json.loads(saved.read_text())["report"] == "trial"
+    dice = command("--exercise", "shop:dice", *SMALL)
+    assert dice.returncode == 1
+    assert "--repeat 2 tells which" in " ".join(dice.stdout.split())
+    failing = command("--exercise", "shop:broken", *SMALL)
+    assert failing.returncode == 1
+    assert "unit 3 (shop:broken) raised LookupError" in failing.stderr
+    wrong = command("--exercise", "shop", *SMALL)
+    assert wrong.returncode == 2
+    assert "module:function" in wrong.stderr
