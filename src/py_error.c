@@ -174,9 +174,10 @@ raise_denied(int err, pid_t pid, const char *path)
     PyObject *text =
         subject == NULL
             ? NULL
-            : PyUnicode_FromFormat("the kernel denies the memory of %U: be "
-                                   "its owner, or have CAP_SYS_PTRACE",
-                                   subject);
+            : PyUnicode_FromFormat(
+                  "the kernel denies the memory of %U: be its owner, or have "
+                  "CAP_SYS_PTRACE in its user namespace",
+                  subject);
     Py_XDECREF(subject);
     return raise_os("Unreadable", err, text, path);
 }

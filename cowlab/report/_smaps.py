@@ -13,6 +13,9 @@ from cowlab.report._console import print_indented
 
 __all__ = ["print_memory", "print_shared"]
 
+NARROWEST = 80
+"""On a narrower terminal lines are broken, and no column is lost."""
+
 COLUMNS = {
     "PSS": "pss",
     "RSS": "rss",
@@ -75,6 +78,7 @@ def print_memory(report: MemoryReport, console: Console, limit: int = 0) -> None
     def figures(group: MemoryGroup) -> list[str]:
         return [mib(getattr(group, name)) for name in columns.values()]
 
+    console.width = max(console.width, NARROWEST)
     console.print(_title(report))
     print_indented(console, Text(MEANING, style="dim"), 0)
     kinds = _table((*columns, "mappings", "kind"), 1)
@@ -101,6 +105,7 @@ def _say_rest(console: Console, rest: Sequence[int]) -> None:
 def print_shared(report: SharedReport, console: Console, limit: int = 0) -> None:
     """What two processes share, then each file and kind side by side."""
     a, b = report.a, report.b
+    console.width = max(console.width, NARROWEST)
     console.print(_title(a), Text("and", style="bold"), _title(b))
     how = {
         "frames": "by frame number: exact for memory of every kind",

@@ -241,7 +241,7 @@ def test_a_zero_page_and_a_huge_hole_cost_nothing() -> None:
 # ---- the command ----
 
 
-def cowlab(*words: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
+def cowlab(*words: str, columns: int = 200) -> subprocess.CompletedProcess[str]:
     for needed in ("click", "rich"):
         pytest.importorskip(needed)
     return subprocess.run(
@@ -249,7 +249,7 @@ def cowlab(*words: str, user: str | None = None) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": str(columns)},
     )
 
 
@@ -262,6 +262,13 @@ def test_the_command_shows_kinds_and_groups() -> None:
     assert "libc" in done.stdout and "anonymous" in done.stdout
     assert plain["schema"] == 1 and plain["report"] == "smaps"
     assert plain["total"]["rss"] == sum(g["rss"] for g in plain["groups"])
+
+
+def test_a_narrow_terminal_loses_no_column() -> None:
+    done = cowlab("--limit", "2", columns=30)
+    words = done.stdout.split()
+    assert done.returncode == 0
+    assert {"private", "shared", "swap", "mappings", "anonymous", "all"} <= set(words)
 
 
 def test_the_command_reads_itself_by_default() -> None:

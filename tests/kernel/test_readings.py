@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -307,8 +308,7 @@ def test_mappings_that_come_and_go_are_not_counted_twice() -> None:
                 except Unreadable as error:
                     assert error.errno == errno.EAGAIN
                     continue
-                pairs = zip(entries, entries[1:], strict=False)
-                assert all(a.end <= b.start for a, b in pairs)
+                assert all(a.end <= b.start for a, b in pairwise(entries))
         finally:
             child.kill()
 
