@@ -77,7 +77,7 @@ def run_arm(arm: str, *, objects: int) -> Metrics:
         "copied": report.copied * scale,
         **{name: split[name] * scale for name in COLUMNS},
         "prepared": _prepared(operation.use, data, scale),
-        **{FIELD + name: n * scale for name, n in fields.most_common(3)},
+        **{FIELD + name: n * scale for name, n in fields.most_common(5)},
         "warnings": report.warnings,
     }
 
