@@ -86,6 +86,9 @@ def _show(measured: list[Measured], quick: bool) -> None:
             )
         )
     env = environment()
+    out.print(
+        Text("floor: the same by bare system calls in C. score: the median", "dim")
+    )
     out.print(Text(f"{env['implementation']} {env['python']}, {env['kernel']}", "dim"))
 
 

@@ -86,7 +86,7 @@ def _whole(size: Size) -> Iterator[Mapping[str, Contender]]:
 ROWS = (
     Row(
         "accounting",
-        "page accounting of 1 GiB, one of five readings, against bare pagemap reads",
+        "page accounting of 1 GiB: each reading",
         "ms",
         _account,
         Budget(1.25),
@@ -94,7 +94,7 @@ ROWS = (
     ),
     Row(
         "measure",
-        "measure() of a parent of 1 GiB, whole, against its forks and readings in C",
+        "measure() of a parent of 1 GiB",
         "ms",
         _whole,
         heavy=True,

@@ -89,14 +89,14 @@ ROWS = (
     ),
     Row(
         "census-pages",
-        "inherited pages that census() copies in a child, its report included",
+        "inherited pages census() copies, report included",
         "pages",
         _census_pages,
         heavy=True,
     ),
     Row(
         "pools",
-        "pools() of a process with a million objects, against reading its memory",
+        "pools() of a million objects",
         "ms",
         _pools,
         heavy=True,

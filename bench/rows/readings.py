@@ -74,14 +74,14 @@ def _reading(name: str, size: Size) -> Iterator[Mapping[str, Contender]]:
 ROWS = (
     Row(
         "smaps_rollup",
-        "smaps_rollup() of a bare Python, against open/read/close",
+        "smaps_rollup() of a bare Python",
         "us",
         partial(_reading, "smaps_rollup"),
         Budget(1.15),
     ),
     Row(
         "smaps",
-        "smaps() of the same, against open/read/close",
+        "smaps() of a bare Python",
         "us",
         partial(_reading, "smaps"),
     ),

@@ -82,14 +82,14 @@ def _row(name: str, what: str, mode: str, capability: str, limit: float) -> Row:
 ROWS = (
     _row(
         "record-addresses",
-        'a copied page with record("addresses"), against an unrecorded one',
+        'a copied page under record("addresses")',
         "addresses",
         "perf_fault_address",
         1.5,
     ),
     _row(
         "record-lines",
-        'a copied page with record("lines"), against an unrecorded one',
+        'a copied page under record("lines")',
         "lines",
         "perf_sigtrap",
         3,
