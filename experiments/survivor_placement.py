@@ -8,7 +8,6 @@ objects, and so it has its own limit: a page with a survivor on it stays.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from time import perf_counter
 
@@ -44,6 +43,8 @@ def choose(arm: str, made: list[Triple]) -> list[Triple]:
     if arm == "first-1%":
         return made[: len(made) // 100]
     if arm == "random-1%":
+        import random  # not before: it leaves a handler for forks
+
         return random.Random(1).sample(made, len(made) // 100)
     return made[:: int(arm.removeprefix("every-"))]
 
