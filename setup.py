@@ -11,6 +11,7 @@ COWLAB_COVERAGE=1        gcov instrumentation
 import glob
 import os
 import sys
+import sysconfig
 
 from setuptools import Extension, setup
 
@@ -42,8 +43,10 @@ def flags() -> tuple[list[str], list[str]]:
 
 
 def extensions() -> list[Extension]:
-    """The core, on Linux; elsewhere the package imports and says what is missing."""
+    """The core, on Linux and with the GIL; elsewhere the package imports and says what is missing."""
     if not sys.platform.startswith("linux"):
+        return []
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return []
     compile_args, link_args = flags()
     return [

@@ -99,29 +99,47 @@ class ResultError(ChildError):
     """The task returned something that cannot be pickled, or not be unpickled here."""
 
 
+class CoreMissing(Unsupported, ImportError):
+    """The C core is not there for this interpreter; the message says why."""
+
+
 def native(what: str) -> Any:
     """The C core, or ``Unsupported`` with the reason why ``what`` cannot work."""
     try:
         from . import _native
+    except CoreMissing as error:
+        raise Unsupported(f"{what} cannot work: {error}") from None
     except ImportError as error:
         raise Unsupported(
-            f"{what} needs cowlab's C core: {_why_no_core(error)}"
+            f"{what} needs cowlab's C core, which does not load here ({error}):"
+            " install cowlab again with this interpreter"
         ) from error
     return _native
 
 
-def _why_no_core(error: ImportError) -> str:
+def why_no_core() -> str:
+    """Why there is no C core for this interpreter, and what to do."""
+    import os
     import sys
     import sysconfig
 
     if not sys.platform.startswith("linux"):
-        return f"it is for Linux 5.8 or newer, and this is {sys.platform}"
+        return f"cowlab's C core is for Linux 5.8 or newer, and this is {sys.platform}"
     if sys.implementation.name != "cpython":
-        return f"it is for CPython, and this is {sys.implementation.name}"
+        name = sys.implementation.name
+        return f"cowlab's C core is for CPython, and this is {name}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return (
-            "the free-threaded build lays objects out differently; use the default one"
+            "cowlab's C core is for the default build of CPython; the free-threaded one"
+            " lays objects out differently"
+        )
+    tree = os.path.dirname(os.path.dirname(__file__))
+    if os.path.exists(os.path.join(tree, "src", "py_module.c")):
+        return (
+            f"cowlab was imported from its source tree, {tree}, where the C core is not"
+            " built: `make build`, then .venv/bin/cowlab or .venv/bin/python -P"
         )
     return (
-        f"it does not load here ({error}); install cowlab again with this interpreter"
+        "cowlab's C core is not built for this interpreter, CPython"
+        f" {sys.version.split()[0]}: install cowlab with it (pip install cowlab)"
     )
