@@ -43,7 +43,7 @@ def flags() -> tuple[list[str], list[str]]:
 
 
 def extensions() -> list[Extension]:
-    """The core, on Linux and with the GIL; elsewhere the package imports and says what is missing."""
+    """The core, on Linux and with the GIL; elsewhere the package says what it lacks."""
     if not sys.platform.startswith("linux"):
         return []
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
