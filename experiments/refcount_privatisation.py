@@ -246,6 +246,14 @@ def notes(result: Result) -> Iterable[str]:
         " copied: a page that is shared is in the child's RSS already, and its copy"
         " takes its place. Published growth is a child's that starts at nothing."
     )
+    page = copied / result.median("read", "copied_pages")
+    there = copied / PUBLISHED_PAGE
+    yield (
+        f"Reads took {result.median('read', 'minor_faults'):,.0f} faults (published"
+        f" {PUBLISHED_FAULTS['read']:,}): a page is {page / 1024:.0f} KiB here and was"
+        f" 16 KiB there, where the same {copied / MIB:.0f} MiB are {there:,.0f} pages:"
+        f" at two faults each {2 * there:,.0f}."
+    )
     frozen = result.median("collect-frozen", "frozen")
     yield f"gc.freeze froze {frozen:,.0f} objects (published 809,451)."
     count = result.parameters["allocations"]
