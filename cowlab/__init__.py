@@ -55,6 +55,8 @@ _HOME = {
     "census": "_census",
     "Census": "_census",
     "CensusRow": "_census",
+    "pins": "_pins",
+    "Pin": "_pins",
     "whatis": "_address",
     "whatis_many": "_address",
     "Address": "_address",

@@ -83,6 +83,8 @@ from cowlab._address import whatis_many as whatis_many
 from cowlab._census import Census as Census
 from cowlab._census import CensusRow as CensusRow
 from cowlab._census import census as census
+from cowlab._pins import Pin as Pin
+from cowlab._pins import pins as pins
 from cowlab._seal import SealReport as SealReport
 from cowlab._seal import seal as seal
 from cowlab._trial import TrialReport as TrialReport

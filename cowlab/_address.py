@@ -30,7 +30,7 @@ PLACES = (
     "libc chunk",
 )
 """What a place can be, in the order of enum cl_place. "mapping" is memory that no
-allocator known here manages; "static data" a mapped file's; "buffer" a block of pymalloc, in use,
+allocator known here manages; "static data" a mapped file's; "buffer" a block in use
 that holds no object; the libc ones belong to glibc's malloc."""
 
 FIELDS = (

@@ -30,6 +30,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "blame": "Which lines copy inherited pages, and why.",
     "doctor": "What this machine allows, and what would enable the rest.",
+    "heap": "Arenas of pymalloc: what is live, what pins them, what a trim returns.",
     "list": "The experiments and the claims they answer.",
     "run": "Run an experiment on this machine.",
     "show": "Show a result that `run --json` saved.",
