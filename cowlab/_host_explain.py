@@ -57,10 +57,11 @@ def _explanation(
     step = outcome.step
     if outcome.timed_out:
         return f"{step}: no answer in time, the probe was killed", ""
-    if outcome.signal == signal.SIGSYS:
-        return f"{step}: a seccomp filter kills for it", SECCOMP_REMEDY
     if outcome.signal:
-        return f"{step}: {_signal_name(outcome.signal)}", ""
+        ended_by = _signal_name(outcome.signal)
+        if ended_by == "SIGSYS":
+            return f"{step}: a seccomp filter kills for it", SECCOMP_REMEDY
+        return f"{step}: {ended_by}", ""
     if outcome.errno == 0 and outcome.available is None:
         return step, ""
     if outcome.errno in explain:

@@ -31,7 +31,7 @@ def _python(world: World, name: str) -> Capability:
 
 
 def _gil(world: World, name: str) -> Capability:
-    free_threaded = "t" in sys.abiflags
+    free_threaded = "t" in getattr(sys, "abiflags", "")
     enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
     value = {"free_threaded_build": free_threaded, "enabled": enabled}
     source = "sys._is_gil_enabled, sys.abiflags"

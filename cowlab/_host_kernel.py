@@ -36,9 +36,10 @@ def _page_size(world: World, name: str) -> Capability:
 
 
 def _cpus(world: World, name: str) -> Capability:
-    return Capability(
-        name, True, len(os.sched_getaffinity(0)), source="sched_getaffinity"
-    )
+    if not hasattr(os, "sched_getaffinity"):  # not Linux
+        return Capability(name, True, os.cpu_count(), source="os.cpu_count")
+    mine = len(os.sched_getaffinity(0))
+    return Capability(name, True, mine, source="sched_getaffinity")
 
 
 def _soft_dirty(world: World, outcome: Outcome) -> tuple[str, str]:

@@ -232,8 +232,8 @@ watch_page(const struct cl_stage *stage, uint64_t features)
     f->step = "userfaultfd";
     for (int way = WAY_FULL; way <= WAY_DEVICE && fd < 0; way++) {
         fd = open_way(way);
-        /* The first refusal but one is the one to report: that of the system
-         * call asked for the least. */
+        /* To be reported is the refusal of the least that the system call can
+         * be asked for; the device is there for few. */
         if (fd < 0 && way != WAY_DEVICE) {
             err = -errno;
         }

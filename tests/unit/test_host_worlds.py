@@ -578,3 +578,17 @@ def test_the_document_tells_what_each_capability_is_for():
     text = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
     missing = [name for name in Host() if f"**{name}**" not in text]
     assert missing == []
+
+
+def test_where_this_is_not_linux_it_says_so(monkeypatch):
+    """No core, no /proc, none of the calls that Linux alone has."""
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    monkeypatch.delattr(os, "sched_getaffinity")
+
+    def absent(name):
+        raise ImportError("No module named 'cowlab._native'")
+
+    host = Host(World(proc="/no", sys="/no", probe=absent))
+    assert host.kernel.available is False
+    assert "run it on Linux" in host.kernel.remedy
+    json.dumps(host.to_json())
