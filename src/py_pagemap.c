@@ -27,20 +27,21 @@ static const Py_ssize_t word_size = sizeof(uint64_t);
 static Words *
 words_new(PyTypeObject *type, Py_ssize_t count)
 {
-    if (count > PY_SSIZE_T_MAX / word_size) {
-        PyErr_NoMemory();
-        return NULL;
-    }
     Words *self = (Words *)type->tp_alloc(type, 0);
     if (self == NULL || count == 0) {
         return self;
     }
-    void *data =
-        mmap(NULL, (size_t)(count * word_size), PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = MAP_FAILED;
+    if (count <= PY_SSIZE_T_MAX / word_size) {
+        data = mmap(NULL, (size_t)(count * word_size), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
     if (data == MAP_FAILED) {
         Py_DECREF(self);
-        PyErr_NoMemory();
+        PyErr_Format(PyExc_MemoryError,
+                     "there is no memory for 8 bytes for each of %zd pages: "
+                     "give smaller ranges, such as what page_runs() finds",
+                     count);
         return NULL;
     }
     self->data = data;
@@ -272,11 +273,10 @@ native_pagemap(PyObject *module, PyObject *args)
     Py_ssize_t pages = 0;
     for (Py_ssize_t i = 0; i < nranges; i++) {
         uint64_t more = (ranges[i].end - ranges[i].start) / page;
-        if (more > (uint64_t)(PY_SSIZE_T_MAX / word_size - pages)) {
-            PyMem_Free(ranges);
-            return PyErr_NoMemory();
-        }
-        pages += (Py_ssize_t)more;
+        /* At most 2^52 a range: only absurd numbers of ranges overflow. */
+        pages = more > (uint64_t)(PY_SSIZE_T_MAX - pages)
+                    ? PY_SSIZE_T_MAX
+                    : pages + (Py_ssize_t)more;
     }
     Words *words = words_new((PyTypeObject *)type, pages);
     if (words == NULL) {

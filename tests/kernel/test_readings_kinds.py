@@ -315,8 +315,9 @@ def test_pages_that_a_fork_shares_are_not_exclusive() -> None:
 
 
 def test_every_mapping_of_a_process_can_be_asked_for() -> None:
-    entries = maps()  # [vsyscall] too, which no page map has
-    pages = pagemap(None, entries)
+    with stranger() as pid:
+        entries = maps(pid)  # [vsyscall] too, which no page map has
+        pages = pagemap(pid, entries)
     assert len(pages) * PAGE == sum(e.size for e in entries if e.start < 1 << 63)
     assert len(pages.ranges) >= len(entries) - 1
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import doctest
+import importlib
 import mmap
 import os
 import pickle
@@ -255,7 +257,7 @@ def test_mappings_are_ranges() -> None:
 
 
 def test_more_pages_than_memory_is_a_memory_error() -> None:
-    with pytest.raises((MemoryError, ValueError)):
+    with pytest.raises(MemoryError, match="pages: give smaller ranges"):
         pagemap(None, [(0, 2**63)] * 8)
 
 
@@ -281,3 +283,13 @@ def test_frames_that_were_hidden() -> None:
 
 def test_flags_have_the_kernels_names() -> None:
     assert PageFlag(1 << 12 | 1 << 22) == PageFlag.ANON | PageFlag.THP
+
+
+@pytest.mark.parametrize(
+    "name", ["_smaps", "_status", "_pagemap", "_memory", "report._smaps"]
+)
+def test_examples_in_docstrings(name: str) -> None:
+    if name.startswith("report"):
+        pytest.importorskip("rich")
+    done = doctest.testmod(importlib.import_module(f"cowlab.{name}"))
+    assert done.attempted > 0 and done.failed == 0
