@@ -1,0 +1,70 @@
+"""The remedies experiment, small and real, and its judge on made-up figures."""
+
+import sys
+
+import pytest
+
+from cowlab._experiment import MIB, load
+from cowlab._result import Result, Sample
+from cowlab._runner import judge, run
+
+ROWS = 20_000
+immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return run("remedies", repeat=1, parameters={"rows": ROWS, "children": 2})
+
+
+def test_what_is_not_possible_here_says_so(measured):
+    assert not measured.failed
+    for failure in measured.failures:
+        assert failure.arm in ("numpy", "ksm", "immortal")
+        assert failure.why
+    assert ("immortal" in measured.arms) == immortality
+
+
+def test_objects_are_copied_and_the_rest_is_not(measured):
+    rows = ROWS * (64 + 3 * 32) * 2
+    for arm in ("objects", "freeze"):
+        assert measured.median(arm, "growth") > 0.9 * rows
+    for arm in ("array", "shared-memory", "file", "pickled", "immortal"):
+        if arm in measured.arms:
+            assert measured.median(arm, "copied") < 0.2 * rows
+            assert measured.median(arm, "growth") < 0.3 * rows
+
+
+def test_each_way_has_its_size_and_the_cost_of_a_read(measured):
+    assert measured.median("array", "data") == ROWS * 24
+    assert measured.median("file", "data") == ROWS * 24
+    assert measured.median("objects", "data") > ROWS * 150
+    for arm in measured.arms:
+        assert 0 < measured.median(arm, "read") < 1e-3
+
+
+def judged(**growths):
+    """The verdict where the arms grow by these numbers of MiB."""
+    usual = {"objects": 300, "freeze": 300, "array": 1, "shared-memory": 1, "file": 1}
+    usual |= {"pickled": 2, "immortal": 1} | growths
+    samples = [
+        Sample(arm, {"growth": growth * MIB, "read": 1e-7, "data": MIB})
+        for arm, growth in usual.items()
+        if growth is not None
+    ]
+    exp = load("remedies")
+    result = Result(exp.name, exp.title, exp.columns, {"rows": 1}, {}, tuple(samples))
+    (answer,) = judge(exp, result).claims
+    return answer
+
+
+def test_the_verdict_follows_the_figures():
+    usual = judged()
+    assert usual.verdict == "reproduced"
+    assert "freeze leaves 100%" in usual.why
+    assert "immortal" in usual.why
+    assert judged(immortal=None).verdict == "reproduced"
+    assert judged(array=100).verdict == "refuted"
+    assert judged(immortal=100).verdict == "refuted"
+    assert judged(freeze=3).verdict == "different"
+    assert judged(objects=3).verdict == "unanswered"
