@@ -154,14 +154,14 @@ def test_a_child_s_census_copies_nothing() -> None:
 def test_a_subinterpreter_counts_its_own() -> None:
     if sys.version_info < (3, 13):
         pytest.skip("the module that runs code in a subinterpreter has another name")
-    program = """
+    inside = (
+        "import cowlab; kept = [[i] for i in range(4_321)];"
+        " assert cowlab.census().find('list').objects >= 4_321"
+    )
+    program = f"""
     import _interpreters as interpreters
     sub = interpreters.create()
-    error = interpreters.exec(sub, '''
-import cowlab
-kept = [[i] for i in range(4_321)]
-assert cowlab.census().find("list").objects >= 4_321
-''')
+    error = interpreters.exec(sub, {inside!r})
     assert not error, error
     """
     run(textwrap.dedent(program))
