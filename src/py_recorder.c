@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cl_faults.h"
+#include "py_layout.h"
 #include "py_layout_frame.h"
 #include "py_module.h"
 #include "py_recorder.h"
@@ -31,6 +32,9 @@ recorder_prepare(PyObject *module, PyObject *args)
     }
     if (mode < CL_RECORD_PAGES || mode > CL_RECORD_PROTECT) {
         PyErr_SetString(PyExc_ValueError, "no such recorder mode");
+        return NULL;
+    }
+    if (cl_layout_require("recording") < 0) {
         return NULL;
     }
     struct cl_recorder *recorder;
