@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from cowlab._capability import Capability, Outcome, Probe, World
 from cowlab._host_explain import SECCOMP_REMEDY, Explain, attempt, native
 
-__all__ = ["PROBES"]
+__all__ = ["PROBES", "perf_refusal"]
 
 PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
@@ -97,6 +97,13 @@ def _refused_perf(allowed: int) -> Explain:
         return f"{reason}: {', and '.join(whys)}", "; and ".join(remedies)
 
     return explain
+
+
+def perf_refusal(number: int) -> tuple[str, str]:
+    """Why perf_event_open has just failed with EACCES or EPERM in this process, and
+    what would allow it. Nothing is probed: it can be asked while measuring."""
+    outcome = Outcome(False, number, step="perf_event_open")
+    return _refused_perf(2)(World(), outcome)
 
 
 def _no_perf(world: World, outcome: Outcome) -> tuple[str, str]:

@@ -141,16 +141,12 @@ def read_record(path: str | os.PathLike[str] | int) -> Record:
 def why_not(error: OSError, mode: str) -> _errors.CowlabError:
     """The reason and the remedy for a recorder that cannot be enabled."""
     if error.errno in (errno.EACCES, errno.EPERM):
-        try:
-            with open("/proc/sys/kernel/perf_event_paranoid") as file:
-                level = file.read().strip()
-        except OSError:
-            level = "unknown"
+        from cowlab._host_privileges import perf_refusal
+
+        reason, remedy = perf_refusal(error.errno)
         return _errors.Unsupported(
-            f'recording "{mode}" needs perf events, and the kernel refuses them here '
-            f"(kernel.perf_event_paranoid is {level}): set it to 2 or less, give the "
-            "process CAP_PERFMON, let the container's seccomp filter pass "
-            'perf_event_open; or record "protect", which needs none and has risks'
+            f'recording "{mode}" needs perf events: {reason} (to enable it: {remedy}); '
+            'or record "protect", which needs none and has risks'
         )
     if error.errno in (errno.ENOSYS, errno.EINVAL, errno.E2BIG):
         return _errors.Unsupported(

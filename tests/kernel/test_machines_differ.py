@@ -61,6 +61,26 @@ json.dump(
 """
 
 
+RECORD = f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(TESTS)!r}]
+import cowlab, confine
+confine.confine("docker")
+try:
+    cowlab.record("lines").start()
+except cowlab.Unsupported as error:
+    print(error)
+"""
+
+
+def test_a_recorder_that_a_filter_refuses_says_so():
+    done = subprocess.run(
+        [sys.executable, "-c", RECORD], capture_output=True, text=True, check=True
+    )
+    assert "a seccomp filter refuses it" in done.stdout
+    assert 'or record "protect"' in done.stdout
+
+
 @requires("pagemap")
 @pytest.mark.parametrize("ways", WORLDS.values(), ids=WORLDS)
 def test_the_same_pages_are_copied(ways):
