@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cowlab._environment import environment
 from cowlab._errors import CowlabError, UsageError
 from cowlab._interpreter import ArmDied, ArmTimeout, Interpreter
 from cowlab._result import Failure
@@ -424,7 +425,6 @@ class _Run:
         self.modules: list[str] = []
 
     def report(self, server: str | None, blame: bool) -> TrialReport:
-        environment = self.place.environment()
         interrupted = False
         try:
             self._take_turns()
@@ -432,7 +432,7 @@ class _Run:
             interrupted = True
         result = TrialReport(
             command={**self._command(), "repeat": self.repeat, "arms": self.arms},
-            environment=environment,
+            environment=environment(),  # the arms run under this interpreter
             samples=tuple(self.samples),
             failures=tuple(self.failures),
             differences=tuple(self._differences()) if self.compare else (),
