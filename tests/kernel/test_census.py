@@ -145,7 +145,7 @@ def test_a_child_s_census_copies_nothing() -> None:
     assert min(r.value for r in reports) > 400_000
     copied = min(r.copied for r in reports)
     # 400,000 objects lie on 5,000 pages and more.
-    assert copied <= floor + 6, (floor, [r.copied for r in reports])
+    assert copied <= floor + 20, (floor, [r.copied for r in reports])
     print(floor, copied)
     """
     run(textwrap.dedent(program))
