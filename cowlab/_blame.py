@@ -57,7 +57,7 @@ REMEDIES = {
     BUFFER: "data that is written in place belongs in memory of each worker's own",
     STACK: "none needed: a few pages for each process",
     KERNEL: "read into buffers that were made after the fork",
-    UNRECORDED: "as root, or with CAP_PERFMON, writes inside system calls are seen too",
+    UNRECORDED: "root and CAP_PERFMON see system calls; SIGTRAP must not be blocked",
     UNKNOWN: "",
 }
 

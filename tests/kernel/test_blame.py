@@ -225,6 +225,51 @@ def test_threads_started_later_and_code_that_is_gone() -> None:
     assert rows["<string>:gone"] >= 200
 
 
+def test_a_thread_that_blocks_the_signal_is_unrecorded_and_not_lost() -> None:
+    needs("lines")
+    code = (
+        "import json, signal, cowlab\n"
+        "data = [[i] for i in range(20_000)]\n"
+        "def task():\n"
+        "    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTRAP})\n"
+        "    for x in data:\n"
+        "        pass\n"
+        "report = cowlab.measure(task, record='lines')\n"
+        "causes = {row.name: row.pages for row in report.blame.by_cause()}\n"
+        "print(json.dumps([report.copied, causes]))"
+    )
+    copied, causes = json.loads(fresh("-c", code))
+    assert sum(causes.values()) == copied
+    assert causes["unrecorded"] >= 0.8 * copied
+
+
+def test_threads_that_were_there_before() -> None:
+    needs("lines")
+    code = (
+        "import json, os, threading, cowlab\n"
+        "data = [[i] for i in range(20_000)]\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    go = threading.Event()\n"
+        "    def old():\n"
+        "        go.wait()\n"
+        "        for x in data:\n"
+        "            pass\n"
+        "    thread = threading.Thread(target=old)\n"
+        "    thread.start()\n"
+        "    with cowlab.record() as recorder:\n"
+        "        go.set()\n"
+        "        thread.join()\n"
+        "    rows = recorder.blame().by_function()\n"
+        "    print(json.dumps([rows[0].name, rows[0].pages]), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.waitpid(pid, 0)"
+    )
+    name, pages = json.loads(fresh("-c", code))
+    assert name == "<string>:old"
+    assert pages >= 200
+
+
 def test_the_cost_does_not_depend_on_the_length_of_the_function() -> None:
     """Not timed: one code object is interned once, whatever its length."""
     needs("lines")
