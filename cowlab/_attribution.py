@@ -104,7 +104,9 @@ class _Explainer:
         self._done = {row[0]: row for row in done}
         self._counts = counts
         self._stacks = stacks
-        self._types = type_names()
+        # The types of another program have other addresses.
+        ours = os.getpid() in (record.pid, record.parent)
+        self._types = type_names() if ours else {}
         self._modules = module_names()
         self._stack = next(
             ((m.start, m.end) for m in maps.values() if m.path == "[stack]"), (0, 0)
@@ -349,7 +351,12 @@ def blame_record(record: Record) -> Blame:
     processes, which cannot be told from outside without a witness.
     """
     native = _errors.native("blame")
-    copied = [f.page for f in record.faults if f.end == "exclusive"]
+    copied = [
+        f.page
+        for f in record.faults
+        # Read from outside, nobody has looked at the page map yet.
+        if f.end == "exclusive" or (f.recorded and f.end == "unseen")
+    ]
     addresses = array("Q", sorted(f.address for f in record.faults if f.address))
     done = native.where(record.pid, addresses)
     heap, rest = "own", done

@@ -75,6 +75,13 @@ class Record:
     maps_start: bytes
     maps_stop: bytes
 
+    def blame(self) -> Blame:
+        """What the pages written so far were copied for; the process must still be
+        there, with an interpreter of this one's version, and its memory be readable."""
+        from cowlab._attribution import blame_record
+
+        return blame_record(self)
+
 
 def decode(buffer: Any, memory: int = 0) -> Record:
     """A record from its bytes. Raises ``Truncated`` for anything else."""
@@ -248,9 +255,7 @@ class Recorder:
     def blame(self) -> Blame:
         """What each page copied so far was copied for. Best after ``stop()``: finding
         it out copies pages too."""
-        from cowlab._attribution import blame_record
-
-        return blame_record(self.read())
+        return self.read().blame()
 
     def __enter__(self) -> Recorder:
         return self.start()

@@ -357,6 +357,7 @@ def test_a_record_is_read_from_outside_while_it_grows(tmp_path: Path) -> None:
             os._exit(0)
     os.read(ready[0], 1)
     record = cowlab.read_record(path)
+    blame = record.blame()
     os.write(done[1], b"x")
     os.waitpid(pid, 0)
     for end in (*ready, *done):
@@ -365,6 +366,11 @@ def test_a_record_is_read_from_outside_while_it_grows(tmp_path: Path) -> None:
     seen = [fault for fault in record.faults if fault.function == "use_data"]
     assert len(seen) >= 200
     assert {fault.file for fault in seen} == {__file__}
+    # From this process, which is the parent, whose memory is as it was.
+    assert blame.heap == "parent"
+    assert blame.by_cause()[0].name == "reference count"
+    assert blame.by_type()[0].name == "list"
+    assert blame.by_function()[0].pages >= 200
 
 
 def test_one_recorder_at_a_time() -> None:
