@@ -140,12 +140,17 @@ def test_a_child_s_census_copies_nothing() -> None:
         return len(_native.census(())[0])
     def count():
         return len(_native.census(None)[0])
-    floor = max(cowlab.measure(nothing).copied for _ in range(3))
+    def objects(report):
+        return report.by_kind["pymalloc"].copied
+    idle = [cowlab.measure(nothing) for _ in range(3)]
     reports = [cowlab.measure(count) for _ in range(3)]
     assert min(r.value for r in reports) > 400_000
-    copied = min(r.copied for r in reports)
-    # 400,000 objects lie on 5,000 pages and more.
-    assert copied <= floor + 20, (floor, [r.copied for r in reports])
+    # 400,000 objects lie on 5,000 pages and more; the few that differ are the C
+    # library's and the loader's, at a first call.
+    floor, copied = max(map(objects, idle)), min(map(objects, reports))
+    assert copied <= floor + 3, (floor, [r.by_kind for r in reports])
+    all_idle, all_copied = (max(r.copied for r in x) for x in (idle, reports))
+    assert all_copied <= all_idle + 20, (idle, reports)
     print(floor, copied)
     """
     run(textwrap.dedent(program))
