@@ -375,7 +375,7 @@ def _order(
     if kind == "exercise" and asked:
         raise UsageError("requests are for wsgi and asgi; an exercise is a function")
     if kind != "exercise" and not asked:
-        raise UsageError("say what to ask the application for: requests=['/', ...]")
+        raise UsageError("say what to ask the application for: a request, such as /")
     for one in asked:
         if not one.target.startswith("/"):
             raise UsageError(f"the request {one.target!r} is no path: begin with /")
@@ -393,7 +393,7 @@ def _order(
             }
             for one in asked
         ],
-        "path": ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))],
+        "path": [""],  # this directory, as `python -m` has it
     }
 
 

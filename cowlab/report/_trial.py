@@ -156,6 +156,8 @@ def _recommendation(report: TrialReport) -> list[str]:
         return ["No recommendation: plain was not finished."]
     if report.differences:
         return ["No recommendation: equal work was not shown."]
+    if report.arms == ["plain"]:
+        return ["No recommendation: no remedy was measured."]
     plain = report.summary("plain", "pss")
     best = report.recommendation
     if best is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -222,6 +223,40 @@ def test_an_asgi_application_is_started_in_each_worker() -> None:
     assert found.arms == ["plain", "prepare"]
 
 
+DJANGO = """
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse
+from django.urls import path
+
+from shop import read
+
+settings.configure(
+    ROOT_URLCONF=__name__,
+    ALLOWED_HOSTS=["shop.example"],
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware"],
+)
+application = get_wsgi_application()
+urlpatterns = [path("<int:unit>", lambda request, unit: HttpResponse(str(read(unit))))]
+"""
+
+
+def test_a_django_application(here: Path) -> None:
+    pytest.importorskip("django")
+    (here / "site_of_shop.py").write_text(DJANGO)
+    options: dict[str, object] = {"workers": 2, "work": 20, "repeat": 1}
+    options |= {"wsgi": "site_of_shop:application", "arms": ["prepare"]}
+    with pytest.raises(cowlab.CowlabError, match=r"answered 400; .*--header"):
+        trial(requests=["/1"], **options)  # type: ignore[arg-type]
+    host = {"Host": "shop.example"}
+    requests = [Request(f"/{n}", "GET", host) for n in range(10)]
+    found = trial(requests=requests, **options)  # type: ignore[arg-type]
+    assert not found.failed
+    if immortality:
+        plain = found.summary("plain", "copied").median
+        assert found.summary("prepare", "copied").median < 0.5 * plain
+
+
 def exercise(name: str, **more: object) -> TrialReport:
     options: dict[str, object] = {
         "workers": 2,
@@ -246,6 +281,10 @@ def test_work_that_rolls_dice_does_not_pass() -> None:
     asked = exercise("dice", compare=False, arms=["plain"])
     assert not asked.failed
     assert not asked.compared
+    if importlib.util.find_spec("rich") is not None:
+        assert "not deterministic" in found.text
+        assert "--repeat 2 tells which" in once.text
+        assert "No recommendation: no remedy was measured" in asked.text
 
 
 def test_a_remedy_that_changes_the_results_is_named() -> None:
@@ -318,13 +357,14 @@ def test_what_cannot_be_called_is_wrong_usage(name: str) -> None:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(cowlab.__file__).parents[1])
+    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.run(
         [sys.executable, "-P", "-m", "cowlab", "trial", *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=100,
-        env={**os.environ, "PYTHONPATH": root, "COLUMNS": "80"},
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "80"},
     )
 
 
