@@ -94,7 +94,8 @@ def attribute() -> Plant:
 
 
 def collect() -> Plant:
-    data = [[i] for i in range(2 * N)]
+    # Enough that the few pages shared with other objects of the GC do not matter.
+    data = [[i] for i in range(6 * N)]
 
     def task() -> None:
         gc.collect()  # collect
