@@ -102,7 +102,7 @@ read_to_end(int fd, struct cl_buf *buf)
 /* A memory file ends cleanly after the current record when its process is
  * killed. Its memory is pinned by the descriptor but not kept alive, so that
  * the first byte can be read again only while it is there. */
-static int
+static bool
 still_readable(int fd)
 {
     char byte;
@@ -113,34 +113,8 @@ still_readable(int fd)
     return got == 1;
 }
 
-int
-cl_proc_read(pid_t pid, const char *name, struct cl_buf *buf)
-{
-    for (int attempt = 0; attempt < EXEC_RETRIES; attempt++) {
-        buf->len = 0;
-        int fd = cl_proc_open(pid, name, O_RDONLY);
-        if (fd < 0) {
-            return fd == -ENOENT && attempt > 0 ? -ESRCH : fd;
-        }
-        int err = read_to_end(fd, buf);
-        int whole = err == 0 && buf->len > 0 && still_readable(fd);
-        close(fd);
-        if (err < 0) {
-            return err;
-        }
-        if (whole) {
-            return 0;
-        }
-        if (buf->len == 0) {
-            /* On a second look it had memory a moment ago: it has ended. */
-            return attempt > 0 ? -ESRCH : 0;
-        }
-    }
-    return -ESRCH;
-}
-
-ssize_t
-cl_proc_read_small(pid_t pid, const char *name, char *to, size_t size)
+static ssize_t
+read_small_once(pid_t pid, const char *name, char *to, size_t size)
 {
     int fd = cl_proc_open(pid, name, O_RDONLY);
     if (fd < 0) {
@@ -191,7 +165,7 @@ static int
 read_stat(pid_t pid, const char *file, struct cl_stat *out)
 {
     char text[4096];
-    ssize_t len = cl_proc_read_small(pid, file, text, sizeof text);
+    ssize_t len = read_small_once(pid, file, text, sizeof text);
     int err = len < 0 ? (int)len : cl_stat_parse(text, (size_t)len, out);
     out->comm = NULL;
     return err;
@@ -260,4 +234,41 @@ cl_proc_state(pid_t pid)
     return stat.threads > 1 && cl_proc_other_thread(pid) != 0
                ? CL_PROC_LEADERLESS
                : CL_PROC_ZOMBIE;
+}
+
+/* exec gives a process new memory; what was opened before is then as if the
+ * process had ended, though it has not. */
+int
+cl_proc_read(pid_t pid, const char *name, struct cl_buf *buf)
+{
+    for (int attempt = 0; attempt < EXEC_RETRIES; attempt++) {
+        buf->len = 0;
+        int fd = cl_proc_open(pid, name, O_RDONLY);
+        if (fd < 0) {
+            return fd == -ENOENT && attempt > 0 ? -ESRCH : fd;
+        }
+        int err = read_to_end(fd, buf);
+        bool whole = err == 0 && buf->len > 0 && still_readable(fd);
+        close(fd);
+        if (whole || (err < 0 && err != -ESRCH)) {
+            return err;
+        }
+        if (cl_proc_state(pid) != CL_PROC_ALIVE) {
+            /* Nothing at the first look: it never had memory here. */
+            return attempt == 0 && buf->len == 0 ? err : -ESRCH;
+        }
+    }
+    return buf->len == 0 ? 0 : -ESRCH;
+}
+
+ssize_t
+cl_proc_read_small(pid_t pid, const char *name, char *to, size_t size)
+{
+    ssize_t len = read_small_once(pid, name, to, size);
+    for (int attempt = 1; attempt < EXEC_RETRIES && len == -ESRCH &&
+                          cl_proc_state(pid) == CL_PROC_ALIVE;
+         attempt++) {
+        len = read_small_once(pid, name, to, size);
+    }
+    return len;
 }

@@ -148,7 +148,11 @@ raise_absent(int err, pid_t pid, const char *name, const char *path)
                            name);
             break;
         }
-        /* fall through */
+        text = PyUnicode_FromFormat(
+            "%U got new memory (exec) while it was read: read it again",
+            subject);
+        result = raise_os("Unreadable", EAGAIN, text, path);
+        break;
     case CL_PROC_GONE:
         text = PyUnicode_FromFormat("there is no %U, or no longer", subject);
         result = raise_os("Gone", ESRCH, text, path);
