@@ -102,6 +102,8 @@ _HOME = {
     "SealReport": "_seal",
     # a master and its workers
     "group": "_group",
+    "inheritance": "_group",
+    "Inheritance": "_group",
     "Group": "_group",
     "Member": "_group",
     # each remedy on one's own program

@@ -26,8 +26,10 @@ from cowlab._forking import ForkReport as ForkReport
 from cowlab._forking import Pages as Pages
 from cowlab._forking import measure as measure
 from cowlab._group import Group as Group
+from cowlab._group import Inheritance as Inheritance
 from cowlab._group import Member as Member
 from cowlab._group import group as group
+from cowlab._group import inheritance as inheritance
 from cowlab._host import Capability as Capability
 from cowlab._host import Host as Host
 from cowlab._host import host as host

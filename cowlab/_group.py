@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cowlab._errors import Gone, Unreadable, Zombie
-from cowlab._smaps import SmapsRollup, smaps_rollup
+from cowlab._errors import Gone, Unreadable, Unsupported, Zombie
+from cowlab._pagemap import PAGE, page_runs, pagemap
+from cowlab._smaps import MapsEntry, SmapsRollup, maps, smaps_rollup
 from cowlab._status import Stat, stat
 
-__all__ = ["Group", "Member", "group"]
+__all__ = ["Group", "Inheritance", "Member", "group", "inheritance"]
 
 SCHEMA = 1
 
@@ -24,6 +25,12 @@ class Member:
     ``uss`` is Private_Clean + Private_Dirty + Private_Hugetlb: what the machine gets
     back when this process ends. ``swap_pss`` is None where this kernel writes none.
     ``sources`` says where each figure was read.
+
+    ``copied``, ``copied_or_sole`` and ``fresh`` are None unless ``group`` was given
+    what the workers inherited. ``copied`` was inherited, is this process's own now, and
+    is shared by others of the group still: it wrote it. Of ``copied_or_sole`` no other
+    member has the page as it was: this process wrote it, or was left alone with it by
+    the others. ``fresh`` was not inherited.
     """
 
     pid: int
@@ -37,6 +44,29 @@ class Member:
     minor_faults: int
     major_faults: int
     sources: Mapping[str, str] = field(repr=False)
+    copied: int | None = None
+    copied_or_sole: int | None = None
+    fresh: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """The private pages that a process had at one moment, for its children to inherit.
+
+    ``pages`` has a byte of 1 for each page of ``ranges`` that was in memory and no
+    file's. ``source`` is the page map.
+    """
+
+    pid: int
+    ranges: tuple[tuple[int, int], ...] = field(repr=False)
+    pages: bytes = field(repr=False)
+    page_size: int = PAGE
+    source: str = "pagemap"
+
+    @property
+    def size(self) -> int:
+        """Bytes in memory."""
+        return self.pages.count(1) * self.page_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +133,102 @@ class Group:
         }
 
 
-def group(pid: int | Iterable[int] | None = None) -> Group:
+def inheritance(pid: int | None = None) -> Inheritance:
+    """What a fork of a process, this one by default, would inherit now.
+
+    Take it right before the workers are forked, and give it to ``group`` later: it
+    tells pages that a worker copied from those that are fresh. The shared zero page
+    (memory that was read and never written) counts where the kernel cannot tell it
+    (before Linux 6.7). Raises what ``pagemap`` raises.
+    """
+    ranges = tuple(
+        (entry.start, entry.end) for entry in maps(pid) if _is_private(entry)
+    )
+    own = pagemap(pid, ranges).bits("present", without=["file"])
+    pages = int.from_bytes(own, "little") & ~_zero_pages(pid, ranges)
+    return Inheritance(
+        os.getpid() if pid is None else pid, ranges, pages.to_bytes(len(own), "little")
+    )
+
+
+def _is_private(entry: MapsEntry) -> bool:
+    return entry.perms.endswith("p") and entry.kind != "kernel"
+
+
+def _zero_pages(pid: int | None, ranges: tuple[tuple[int, int], ...]) -> int:
+    """A byte of 1 for each page of the ranges that is the shared zero page."""
+    try:
+        runs = [run for run in page_runs(pid, ranges) if run.zero]
+    except Unsupported:
+        return 0
+    found = bytearray(sum(end - start for start, end in ranges) // PAGE)
+    at = 0
+    for start, end in ranges:
+        for run in runs:
+            if start <= run.start < end:
+                first = at + (run.start - start) // PAGE
+                found[first : first + run.size // PAGE] = b"\1" * (run.size // PAGE)
+        at += (end - start) // PAGE
+    return int.from_bytes(found, "little")
+
+
+def _with_pages(found: Group, since: Inheritance) -> Group:
+    """The group with what became of the inherited pages in each member."""
+    inherited = int.from_bytes(since.pages, "little")
+    alone: dict[int, tuple[int, int]] = {}
+    shared = 0
+    gone = list(found.gone)
+    for member in found.members:
+        try:
+            words = pagemap(member.pid, since.ranges)
+            own = int.from_bytes(words.bits("present", without=["file"]), "little")
+            mine = int.from_bytes(
+                words.bits("present", "exclusive", without=["file"]), "little"
+            )
+            ranges = [entry for entry in maps(member.pid) if _is_private(entry)]
+            now = pagemap(member.pid, ranges)
+        except Gone:
+            gone.append(member.pid)
+            continue
+        shared |= own & ~mine
+        private = now.count("present", "exclusive", without=["file"])
+        alone[member.pid] = mine & inherited, private
+    members = []
+    for member in found.members:
+        if member.pid not in alone:
+            continue
+        if member.pid == since.pid:
+            members.append(member)
+            continue
+        mine, private = alone[member.pid]
+        certain = (mine & shared).bit_count()
+        members.append(
+            replace(
+                member,
+                copied=certain * PAGE,
+                copied_or_sole=(mine.bit_count() - certain) * PAGE,
+                fresh=(private - mine.bit_count()) * PAGE,
+                sources={
+                    **member.sources,
+                    **dict.fromkeys(("copied", "copied_or_sole", "fresh"), "pagemap"),
+                },
+            )
+        )
+    return Group(tuple(members), tuple(gone))
+
+
+def group(
+    pid: int | Iterable[int] | None = None, since: Inheritance | None = None
+) -> Group:
     """Read a process and all that descend from it; None is this one.
 
     With a list of process numbers, exactly these are read. Members are read in turn
     while they run, so that a page which is copied meanwhile can be counted twice or not
     at all: read a group that rests. A process whose parent has ended belongs to another
     parent, and is found by its own number only.
+
+    ``since`` is what ``inheritance`` gave of the master before it forked: then each
+    worker has its copied and fresh pages.
 
     A member that ends meanwhile is in ``gone``; ``Gone`` is raised where the master has
     ended, or all of a list. ``Unreadable`` where a member may not be read: a sum
@@ -120,8 +239,11 @@ def group(pid: int | Iterable[int] | None = None) -> Group:
     >>> reading.uss <= reading.pss <= reading.rss
     True
     """
-    if isinstance(pid, Iterable):
-        return _of_list(pid)
+    found = _of_list(pid) if isinstance(pid, Iterable) else _of_tree(pid)
+    return found if since is None else _with_pages(found, since)
+
+
+def _of_tree(pid: int | None) -> Group:
     master = stat(os.getpid() if pid is None else pid)
     members, gone = [_read(master)], []
     for seen in _below(master.pid):

@@ -66,7 +66,9 @@ def test_the_sums_are_those_of_the_members_and_each_figure_has_a_source(family):
         total = sum(getattr(member, name) for member in reading.members)
         assert data[name] == getattr(reading, name) == total
     member = data["members"][1]
-    figures = set(member) - {"pid", "parent", "name", "sources"}
+    pages = {"copied", "copied_or_sole", "fresh"}
+    assert {member[name] for name in pages} == {None}
+    figures = set(member) - {"pid", "parent", "name", "sources"} - pages
     assert figures == set(member["sources"])
     assert member["sources"]["pss"] in ("smaps_rollup", "sum of smaps")
 
@@ -166,3 +168,52 @@ def test_children_and_theirs_are_members_and_shared_pages_count_once() -> None:
     assert found.rss > 5 * 8 * mib
     assert 2 * 8 * mib < found.uss < found.pss
     assert found.to_json()["pss"] == found.pss
+
+
+def test_copied_pages_are_told_from_fresh_ones_from_outside():
+    """8 MiB inherited; the first child writes 3 of them and makes 5 of its own, the
+    second writes none. 2 MiB that the master read and never wrote are no inheritance.
+    """
+    code = """
+import mmap, os, sys
+def anonymous(size):
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(15)  # no huge pages
+    return memory
+data, unwritten = anonymous(8 << 20), anonymous(2 << 20)
+data[::4096] = bytes(len(data) // 4096)
+unwritten[::4096]
+os.write(1, b"loaded\\n")
+os.read(0, 1)
+for child in range(2):
+    if os.fork() == 0:
+        if child == 0:
+            data[: 3 << 20 : 4096] = bytes((3 << 20) // 4096)
+            new = anonymous(5 << 20)
+            new[::4096] = bytes(len(new) // 4096)
+        break
+os.write(1, b"forked\\n")
+os.read(0, 1)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as master:
+        assert master.stdin is not None
+        assert master.stdout is not None
+        assert master.stdout.readline() == b"loaded\n"
+        inherited = cowlab.inheritance(master.pid)
+        master.stdin.write(b"1")
+        master.stdin.flush()
+        for _ in range(3):
+            assert master.stdout.readline() == b"forked\n"
+        reading = cowlab.group(master.pid, since=inherited)
+        master.stdin.close()
+    assert reading.master.copied is None
+    writer, idle = reading.workers
+    assert 3 * MIB <= writer.copied < 4 * MIB
+    assert 5 * MIB <= writer.fresh < 6 * MIB
+    assert idle.copied < MIB
+    assert idle.fresh < MIB
+    assert writer.copied_or_sole + idle.copied_or_sole < MIB
+    assert writer.sources["copied"] == "pagemap"
+    assert 8 * MIB < inherited.size < 30 * MIB
