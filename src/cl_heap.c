@@ -21,14 +21,6 @@
 
 #define MAX_TABLES 64
 
-/* obmalloc's struct arena_object. */
-struct arena_object {
-    uint64_t address; /* 0: not in use */
-    uint64_t pool_address;
-    uint32_t nfreepools, ntotalpools;
-    uint64_t freepools, next, prev;
-};
-
 struct candidate {
     uint64_t base;
     size_t hits;
@@ -238,29 +230,6 @@ for_each_mapping(struct scan *scan,
 
 /* ---- Arenas ---- */
 
-/* An arena is 1 MiB, or 2 MiB in a build with huge pages (3.15). It holds a
- * pool less where it is not aligned to pools. 0: this is no arena object. */
-static uint64_t
-arena_size(const struct arena_object *arena, size_t page)
-{
-    uint64_t base = arena->address;
-    if (base == 0 || base % page != 0 || arena->ntotalpools == 0) {
-        return 0;
-    }
-    uint32_t whole = arena->ntotalpools + (base % CL_POOL_SIZE != 0);
-    uint64_t size = (uint64_t)whole * CL_POOL_SIZE;
-    if (size != CL_ARENA_SIZE && size != 2 * (uint64_t)CL_ARENA_SIZE) {
-        return 0;
-    }
-    if (arena->nfreepools > arena->ntotalpools ||
-        arena->pool_address % CL_POOL_SIZE != 0 ||
-        arena->pool_address < base ||
-        arena->pool_address > base + size + CL_POOL_SIZE) {
-        return 0;
-    }
-    return size;
-}
-
 /* Index of the first pool at or after `address`. */
 static size_t
 first_pool(const struct scan *scan, uint64_t address)
@@ -287,13 +256,13 @@ assign(struct scan *scan, uint64_t base, bool dry)
     struct cl_pool_row *rows = pool_rows(scan);
     size_t npools = scan->heap->npools, exact = 0, any = 0;
     for (size_t i = 0; i < npools;) {
-        struct arena_object arena;
+        struct cl_arena_object arena;
         uint32_t index = rows[i].arena_index;
         uint64_t at = base + (uint64_t)index * sizeof arena;
         uint64_t size = 0;
         if (rows[i].arena == 0 &&
             cl_mem_read(scan->mem, at, &arena, sizeof arena) == 0) {
-            size = arena_size(&arena, scan->page);
+            size = cl_arena_size(&arena, scan->page);
         }
         if (size == 0 || rows[i].address < arena.address ||
             rows[i].address >= arena.address + size) {
@@ -333,10 +302,10 @@ unexplained(const struct scan *scan)
 /* Note where a table must begin that has this arena object, if some pool that
  * nobody explained yet lies in the arena. */
 static void
-note_candidate(struct scan *scan, const struct arena_object *arena,
+note_candidate(struct scan *scan, const struct cl_arena_object *arena,
                uint64_t at, struct candidate *list, size_t *n)
 {
-    uint64_t size = arena_size(arena, scan->page);
+    uint64_t size = cl_arena_size(arena, scan->page);
     if (size == 0) {
         return;
     }
@@ -374,7 +343,7 @@ search_window(struct scan *scan, uint64_t from, uint64_t to,
               struct candidate *list, size_t *n)
 {
     char *bytes = scan->window.data;
-    struct arena_object arena;
+    struct cl_arena_object arena;
     int err = cl_mem_read(scan->mem, from, bytes, to - from);
     if (err < 0) {
         return is_fatal(err) ? err : 0;
@@ -464,14 +433,14 @@ append_arena(struct scan *scan, uint64_t base, const struct cl_pool_row *pool)
 {
     struct cl_heap *heap = scan->heap;
     size_t size = sizeof(struct cl_arena_row);
-    struct arena_object arena;
+    struct cl_arena_object arena;
     uint64_t table = scan->tables[pool->interpreter];
     uint64_t at = table + (uint64_t)pool->arena_index * sizeof arena;
     int err = cl_mem_read(scan->mem, at, &arena, sizeof arena);
     if (err < 0) {
         return err;
     }
-    if (arena_size(&arena, scan->page) == 0) {
+    if (cl_arena_size(&arena, scan->page) == 0) {
         arena.ntotalpools = /* it has gone since; it was an ordinary one */
             CL_ARENA_SIZE / CL_POOL_SIZE - (base % CL_POOL_SIZE != 0);
     }

@@ -88,3 +88,25 @@ cl_pool_validate(const unsigned char *bytes, uint64_t address,
     pool->retired = capacity - known;
     return 0;
 }
+
+uint64_t
+cl_arena_size(const struct cl_arena_object *arena, uint64_t page)
+{
+    uint64_t base = arena->address;
+    if (base == 0 || base % page != 0 || arena->ntotalpools == 0) {
+        return 0;
+    }
+    /* It holds a pool less where it is not aligned to pools. */
+    uint32_t whole = arena->ntotalpools + (base % CL_POOL_SIZE != 0);
+    uint64_t size = (uint64_t)whole * CL_POOL_SIZE;
+    if (size != CL_ARENA_SIZE && size != 2 * (uint64_t)CL_ARENA_SIZE) {
+        return 0;
+    }
+    if (arena->nfreepools > arena->ntotalpools ||
+        arena->pool_address % CL_POOL_SIZE != 0 ||
+        arena->pool_address < base ||
+        arena->pool_address > base + size + CL_POOL_SIZE) {
+        return 0;
+    }
+    return size;
+}

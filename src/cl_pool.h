@@ -63,4 +63,16 @@ struct cl_pool {
 int cl_pool_validate(const unsigned char *bytes, uint64_t address,
                      struct cl_pool *pool, unsigned char *blocks);
 
+/* An entry of an interpreter's table of arenas. */
+struct cl_arena_object {
+    uint64_t address; /* 0: not in use */
+    uint64_t pool_address;
+    uint32_t nfreepools, ntotalpools;
+    uint64_t freepools, next, prev;
+};
+
+/* Bytes of the arena that the entry describes: 1 MiB, or 2 MiB in a build with
+ * huge pages (3.15). 0: this is no entry, or one not in use. */
+uint64_t cl_arena_size(const struct cl_arena_object *arena, uint64_t page);
+
 #endif
