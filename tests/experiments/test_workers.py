@@ -31,7 +31,8 @@ def test_each_worker_adds_what_it_reads(measured):
 
 def test_idle_children_have_the_parents_rss_and_a_ninth_of_it(measured):
     parent = measured.median("idle-8", "parent_rss")
-    assert measured.median("idle-8", "child_rss") == pytest.approx(parent, rel=0.25)
+    # Less the libraries' pages that a child has no need of yet.
+    assert 0.5 * parent < measured.median("idle-8", "child_rss") < 1.05 * parent
     assert measured.median("idle-8", "child_pss") < parent / 5
     assert measured.median("idle-8", "private_dirty") < MIB
 
