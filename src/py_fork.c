@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "py_fork.h"
-#include "py_recorder.h"
 
 /* --- the parent: one child ------------------------------------------------
  */
@@ -289,10 +288,8 @@ static int
 read_done_witnessed(struct fork_child *kid)
 {
     int err = cl_moments_done_witnessed(&kid->moments, kid->process.pid);
-    if (err == 0 && kid->recorder != NULL) {
-        err = cl_evidence_take(&kid->evidence,
-                               cl_recorder_record(kid->recorder), &kid->layout,
-                               kid->rest_witness.pid, kid->process.pid);
+    if (err == 0) {
+        err = fork_evidence_take(kid);
     }
     return err;
 }
@@ -301,8 +298,8 @@ static int
 read_done_alone(struct fork_child *kid)
 {
     int err = cl_moments_done_alone(&kid->moments, kid->process.pid);
-    if (err == 0 && kid->recorder != NULL) {
-        err = cl_evidence_copied(&kid->evidence, &kid->moments);
+    if (err == 0) {
+        err = fork_evidence_copied(kid);
     }
     return err;
 }
@@ -509,25 +506,6 @@ check_recorders(struct fork_run *run)
     return 0;
 }
 
-/* Give each kid its recorder, out of a tuple of capsules that may be empty. 0,
- * or -1 with an exception. */
-static int
-hand_out(struct fork_run *run, PyObject *recorders)
-{
-    Py_ssize_t n = PyTuple_GET_SIZE(recorders);
-    if (n > 0 && cl_layout_require("recording") < 0) {
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < n && (size_t)i < run->n; i++) {
-        struct fork_child *kid = &run->kids[i];
-        kid->recorder = cl_recorder_of(PyTuple_GET_ITEM(recorders, i));
-        if (kid->recorder == NULL || cl_object_layout(&kid->layout) != 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
 /* From fork to exit. 0, 1 where a kid failed, -1 with an exception. */
 static int
 go_through(struct fork_run *run, struct pollfd *ready)
@@ -604,7 +582,7 @@ measure(PyObject *module, PyObject *args)
         kid->line.to_child[0] = kid->line.to_child[1] = -1;
         kid->line.to_parent[0] = kid->line.to_parent[1] = -1;
     }
-    if (hand_out(&run, recorders) < 0) {
+    if (fork_hand_out(&run, recorders) < 0) {
         goto done;
     }
     for (size_t i = 0; i < run.n; i++) {

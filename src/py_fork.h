@@ -65,6 +65,19 @@ struct fork_run {
 /* In the child, from the moment after the fork to _exit. */
 _Noreturn void fork_child_live(struct fork_run *run, struct fork_child *kid);
 
+/* Give each child its recorder, out of a tuple of capsules that may be empty.
+ * 0, or -1 with an exception. */
+int fork_hand_out(struct fork_run *run, PyObject *recorders);
+
+/* What explains a recorded child's pages: cl_evidence_take while its witness
+ * lives, cl_evidence_copied after the last reading. Nothing for a child
+ * without a recorder. 0 or -errno. */
+int fork_evidence_take(struct fork_child *kid);
+int fork_evidence_copied(struct fork_child *kid);
+
+/* The evidence as Python has it, or None. NULL with an exception. */
+PyObject *fork_evidence(const struct fork_child *kid);
+
 /* A list of dicts: of all children where `outcome` is 0, else of those that
  * failed. NULL with an exception. */
 PyObject *fork_result(const struct fork_run *run, int outcome);

@@ -60,15 +60,6 @@ failure_as_dict(const struct fork_run *run, size_t index)
 }
 
 static PyObject *
-evidence_of(const struct fork_child *kid)
-{
-    if (kid->recorder == NULL) {
-        Py_RETURN_NONE;
-    }
-    return cl_evidence_as_tuple(&kid->evidence);
-}
-
-static PyObject *
 kid_as_dict(const struct fork_run *run, const struct fork_child *kid)
 {
     const struct cl_moments *m = &kid->moments;
@@ -93,7 +84,7 @@ kid_as_dict(const struct fork_run *run, const struct fork_child *kid)
             (long long)m->rest_alone.shared_memory,
         "page_map_reads", (unsigned long long)m->page_map_reads, "retouched",
         (unsigned int)c->touch_count, "control_bytes",
-        (unsigned long long)sizeof *c, "evidence", evidence_of(kid),
+        (unsigned long long)sizeof *c, "evidence", fork_evidence(kid),
         "parent_before", rollup_as_dict(&run->parent_before), "parent_after",
         rollup_as_dict(&run->parent_after));
 }
