@@ -67,8 +67,9 @@ class Pages:
 class Rollup:
     """Bytes, from smaps_rollup, read while no witness lived.
 
-    ``uss`` is Private_Clean + Private_Dirty (+ Private_Hugetlb). ``rss`` counts a page
-    that is shared as if it were one's own, and so does not grow when it is copied.
+    ``uss`` is Private_Clean + Private_Dirty; huge pages of hugetlb are in none of
+    these. ``rss`` counts a page that is shared as if it were one's own, and so does not
+    grow when it is copied.
     """
 
     rss: int
@@ -542,8 +543,8 @@ def _rollup(raw: Mapping[str, int]) -> Rollup:
     return Rollup(
         rss=raw["rss"],
         pss=raw["pss"],
-        uss=raw["private_clean"] + raw["private_dirty"] + raw["private_hugetlb"],
-        private_dirty=raw["private_dirty"] + raw["private_hugetlb"],
+        uss=raw["private_clean"] + raw["private_dirty"],
+        private_dirty=raw["private_dirty"],
     )
 
 
@@ -574,7 +575,7 @@ def _child_report(raw: dict[str, Any], value: Any, page_size: int) -> ChildRepor
             minor_faults=go_minor - rest_minor,
             shared_bytes=raw["control_bytes"],
         ),
-        warnings=tuple(_warnings(raw, task, before, after, page_size)),
+        warnings=tuple(_warnings(raw, task, page_size)),
     )
 
 
@@ -582,9 +583,12 @@ def _differ(one: int, other: int) -> bool:
     return abs(one - other) > max(64, max(abs(one), abs(other)) // 100)
 
 
-def _warnings(
-    raw: dict[str, Any], task: Account, before: Rollup, after: Rollup, page_size: int
-) -> Iterable[str]:
+def _private(rollup: Mapping[str, int]) -> int:
+    """Bytes that the page map would show as private: the hugetlb pool's too."""
+    return rollup["private_dirty"] + rollup["private_hugetlb"]
+
+
+def _warnings(raw: dict[str, Any], task: Account, page_size: int) -> Iterable[str]:
     """Where two instruments disagree, or a reading could not be told, and why."""
     pages = task.pages
     huge = raw["after"]["anon_huge_pages"] or raw["before"]["anon_huge_pages"]
@@ -598,7 +602,7 @@ def _warnings(
             f"{pages.unknown} inherited pages are unknown: they are or were swapped "
             "out; measure again with swap off, or with more memory"
         )
-    by_smaps = (after.private_dirty - before.private_dirty) // page_size
+    by_smaps = (_private(raw["after"]) - _private(raw["before"])) // page_size
     by_page_map = pages.private_growth + raw["shared_memory"]
     if _differ(by_smaps, by_page_map):
         if huge:
