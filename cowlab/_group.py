@@ -22,8 +22,9 @@ SCHEMA = 1
 class Member:
     """One process of a group. Sizes are bytes.
 
-    ``uss`` is Private_Clean + Private_Dirty + Private_Hugetlb: what the machine gets
-    back when this process ends. ``swap_pss`` is None where this kernel writes none.
+    ``uss`` is Private_Clean + Private_Dirty: what the machine gets back when this
+    process ends; huge pages of hugetlb are in none of these. ``swap_pss`` is None where
+    this kernel writes none.
     ``sources`` says where each figure was read.
 
     ``copied``, ``copied_or_sole`` and ``fresh`` are None unless ``group`` was given
@@ -297,14 +298,13 @@ def _read(seen: Stat) -> Member:
         raise Gone(errno.ESRCH, "the process has ended", f"/proc/{seen.pid}")
     if counters.state in "ZX":
         raise Zombie(errno.ESRCH, "the process has ended", f"/proc/{seen.pid}")
-    private = [memory.private_clean, memory.private_dirty, memory.private_hugetlb]
     return Member(
         pid=seen.pid,
         parent=counters.ppid,
         name=counters.comm,
         rss=_figure(memory, "rss"),
         pss=_figure(memory, "pss"),
-        uss=sum(part for part in private if part is not None),
+        uss=_figure(memory, "uss"),
         private_dirty=_figure(memory, "private_dirty"),
         swap_pss=memory.swap_pss,
         minor_faults=counters.minor_faults,
