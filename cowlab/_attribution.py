@@ -272,7 +272,9 @@ def limits_of(record: Record, heap: str) -> tuple[str, ...]:
             said.append(f"{counts[name]:,} {text}")
     if counts.get("hits"):
         said.append(
-            f"The recorder took {counts['hits']:,} faults, and "
+            f"The recorder took {counts['hits']:,} faults, "
+            f"{counts['nanoseconds'] / 1e6:,.1f} ms in its signal handler (the "
+            "kernel's delivery of the signals is not in that), and "
             f"{record.memory / (1 << 20):.1f} MiB for the record."
         )
     return tuple(said)

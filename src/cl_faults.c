@@ -14,6 +14,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "cl_child.h"
 #include "cl_guard.h"
 #include "cl_ring.h"
 
@@ -149,7 +150,7 @@ take_sample(const struct cl_sample *sample, void *arg)
 }
 
 static void
-take_fault(struct cl_recorder *recorder, uint64_t address, uint64_t ip,
+write_down(struct cl_recorder *recorder, uint64_t address, uint64_t ip,
            bool async)
 {
     struct cl_record *record = &recorder->record;
@@ -179,6 +180,16 @@ take_fault(struct cl_recorder *recorder, uint64_t address, uint64_t ip,
         }
     }
     cl_record_done(slot);
+}
+
+static void
+take_fault(struct cl_recorder *recorder, uint64_t address, uint64_t ip,
+           bool async)
+{
+    int64_t start = cl_now();
+    write_down(recorder, address, ip, async);
+    cl_record_count(&recorder->record, CL_COUNT_NANOSECONDS,
+                    (uint64_t)(cl_now() - start));
 }
 
 /* Pass a signal on to whoever had it before. */

@@ -41,6 +41,7 @@ enum cl_record_state { CL_RECORD_NEW, CL_RECORD_ON, CL_RECORD_OFF };
     X(LOST, "lost")           /* overwritten in the kernel's ring */          \
     X(THREADS, "threads")     /* threads recorded from the start */           \
     X(REPLACED, "replaced")   /* somebody took our signal handler away */     \
+    X(NANOSECONDS, "nanoseconds") /* spent in our signal handlers */          \
     X(UNPROTECTED, "unprotected") /* given up: no more mappings allowed */
 
 enum cl_record_counter {

@@ -153,14 +153,21 @@ set_deadline(struct fork_run *run)
                         : cl_now() + (int64_t)(run->timeout * 1e9);
 }
 
-static int
-milliseconds_left(const struct fork_run *run)
+static bool
+is_late(const struct fork_run *run)
 {
-    if (run->deadline == INT64_MAX) {
-        return -1;
-    }
-    int64_t left = (run->deadline - cl_now() + 999999) / 1000000;
-    return left < 0 ? 0 : left > 1000000 ? 1000000 : (int)left;
+    return cl_now() >= run->deadline;
+}
+
+/* A signal that comes right before poll() does not end it, or goes to another
+ * thread: so poll() ends by itself, and handlers are asked after this long. */
+#define SIGNAL_LATENCY 50 /* milliseconds */
+
+static int
+next_wait(const struct fork_run *run)
+{
+    int64_t left = (run->deadline - cl_now()) / 1000000 + 1;
+    return left < 0 ? 0 : left < SIGNAL_LATENCY ? (int)left : SIGNAL_LATENCY;
 }
 
 /* Wait for any of `ready`. 1 something is, 0 the time is up, -1 an exception
@@ -170,7 +177,7 @@ wait_ready(const struct fork_run *run, struct pollfd *ready, size_t n)
 {
     for (;;) {
         int got, saved;
-        int wait = milliseconds_left(run);
+        int wait = next_wait(run);
         Py_BEGIN_ALLOW_THREADS
         got = poll(ready, (nfds_t)n, wait);
         saved = errno;
@@ -186,7 +193,7 @@ wait_ready(const struct fork_run *run, struct pollfd *ready, size_t n)
         if (PyErr_CheckSignals() < 0) {
             return -1;
         }
-        if (got == 0 && milliseconds_left(run) == 0) {
+        if (got == 0 && is_late(run)) {
             return 0;
         }
     }
