@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
+
+# A shell has what runs in the background ignore it, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def requires(*names: str) -> pytest.MarkDecorator:
