@@ -40,16 +40,26 @@ reap_kid(struct fork_child *kid, bool must_die)
     }
 }
 
+/* Only once it has ended can a child make no more witnesses. */
+static void
+await_end(const struct cl_process *process)
+{
+    struct pollfd ended = {process->pidfd, POLLIN, 0};
+    while (process->pidfd >= 0 && poll(&ended, 1, -1) < 0 && errno == EINTR) {
+    }
+}
+
 static void
 fail_kid(struct fork_child *kid, enum fork_failure failure)
 {
     kid->failure = failure;
+    if (failure != FAILED_BY_ENDING) {
+        cl_process_kill(&kid->process);
+        await_end(&kid->process);
+    }
     /* A child that made its witness, and died before it was heard of. */
     if (kid->rest_witness.pid == 0 && kid->control->witness > 0) {
         cl_process_watch(&kid->rest_witness, kid->control->witness);
-    }
-    if (failure != FAILED_BY_ENDING) {
-        cl_process_kill(&kid->process);
     }
     reap_kid(kid, false);
 }
@@ -67,6 +77,10 @@ end_run(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
         struct fork_child *kid = &run->kids[i];
+        if (kid->process.pid != 0) {
+            cl_process_kill(&kid->process);
+            await_end(&kid->process);
+        }
         if (kid->control != NULL && kid->rest_witness.pid == 0 &&
             kid->process.pid != 0 && kid->control->witness > 0) {
             cl_process_watch(&kid->rest_witness, kid->control->witness);
