@@ -171,15 +171,16 @@ live_as_witness(pid_t parent, struct cl_question *question,
 }
 
 long
-cl_witness_clone(bool as_sibling, struct cl_question *question,
+cl_witness_clone(bool as_sibling, pid_t *pid_at, struct cl_question *question,
                  bool (*test)(const void *at))
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     unsigned long flags = as_sibling ? CLONE_PARENT : 0;
+    flags |= pid_at != NULL ? CLONE_PARENT_SETTID : 0;
     pid_t parent = as_sibling ? getppid() : getpid();
-    long pid = syscall(SYS_clone, flags, 0, 0, 0, 0);
+    long pid = syscall(SYS_clone, flags, 0, pid_at, 0, 0);
     if (pid == 0) {
         live_as_witness(parent, question, test);
     }

@@ -51,10 +51,13 @@ struct cl_question {
 
 /* Clone a sleeping process with this one's memory: it waits to be killed, by
  * its parent's end at the latest, and writes no page but those of its stack.
- * With `as_sibling` its parent is ours. With a `question` it answers, each
+ * With `as_sibling` its parent is ours. The kernel writes the pid to `pid_at`,
+ * unless it is NULL, before the witness runs: whoever shares that memory can
+ * find it even if the caller is killed. With a `question` it answers, each
  * time, which of the addresses `test` holds for. The pid or -errno. No handler
  * of pthread_atfork runs. */
-long cl_witness_clone(bool as_sibling, struct cl_question *question,
+long cl_witness_clone(bool as_sibling, pid_t *pid_at,
+                      struct cl_question *question,
                       bool (*test)(const void *at));
 
 /* Ask the first `question->n` addresses. 0, or -ESRCH where the witness has

@@ -131,8 +131,8 @@ make_kid(struct fork_run *run, struct fork_child *kid)
         return -1;
     }
     PyOS_BeforeFork();
-    long witness =
-        cl_witness_clone(false, &kid->control->question, cl_is_pool_header);
+    long witness = cl_witness_clone(false, NULL, &kid->control->question,
+                                    cl_is_pool_header);
     kid->fork_time = cl_now();
     pid_t pid = witness < 0 ? -1 : fork();
     int fork_errno = witness < 0 ? (int)-witness : errno;

@@ -101,7 +101,8 @@ fork_child_live(struct fork_run *run, struct fork_child *kid)
         cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_WITNESS) {
         _exit(1);
     }
-    control->witness = (pid_t)cl_witness_clone(true, NULL, NULL);
+    long witness = cl_witness_clone(true, &control->witness, NULL, NULL);
+    control->witness = (pid_t)witness;
     touch_own_pages(control);
     if (cl_line_tell(&kid->line, CL_WORD_WITNESS) < 0 ||
         cl_line_hear(&kid->line, &word) < 0 || word != CL_WORD_GO) {
