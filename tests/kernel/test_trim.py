@@ -179,7 +179,7 @@ def test_trim_with_threads_that_allocate() -> None:
     for thread in threads:
         thread.start()
     try:
-        for _ in range(15):
+        for _ in range(6):
             cowlab.trim()
             _native.seal_pools()
             check_every_pool()
@@ -304,8 +304,8 @@ class Heap(RuleBasedStateMachine):
 
 TestHeap = Heap.TestCase
 TestHeap.settings = settings(
-    max_examples=8,
-    stateful_step_count=20,
+    max_examples=5,
+    stateful_step_count=15,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
