@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from . import _errors
+from ._outcome import decode, encode, raise_failure
 
 __all__ = [
     "KINDS",
@@ -268,7 +268,7 @@ def measure(
         {},
         children,
         -1.0 if timeout is None else timeout,
-        _encode,
+        encode,
         recorders,
     )
     if "failure" in raw[0]:
@@ -276,7 +276,7 @@ def measure(
             from ._recorder import raise_why_not
 
             raise_why_not(raw[0]["recorder_errno"], str(record))
-        _raise_failure(raw[0], timeout)
+        raise_failure(raw[0], timeout)
     report = _report(raw, threads)
     if not recorders:
         return report
@@ -317,163 +317,6 @@ def _thread_count() -> int:
     return 1 if threading is None else threading.active_count()
 
 
-# --- outcomes: _encode runs in the child, the rest in the parent ---------------
-
-
-def _encode(ok: bool, outcome: Any) -> bytes:
-    if ok:
-        try:
-            return pickle.dumps(("value", outcome), pickle.HIGHEST_PROTOCOL)
-        except BaseException as error:
-            return _plain("unpicklable", type(outcome).__name__, _text_of(error))
-    if isinstance(outcome, SystemExit):
-        code = outcome.code
-        status = code if isinstance(code, int) else 0 if code is None else 1
-        return _plain("exit", status, None if isinstance(code, int) else code)
-    import traceback
-
-    try:
-        text = "".join(traceback.format_exception(outcome))
-    except BaseException:
-        text = ""
-    try:
-        exception = pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL)
-    except BaseException:
-        exception = None
-    return _plain(
-        "error", exception, type(outcome).__qualname__, _text_of(outcome), text
-    )
-
-
-def _plain(*parts: Any) -> bytes:
-    """Parts that always pickle; what is not plain becomes its text."""
-    plain = (int, bytes, str, type(None))
-    return pickle.dumps(
-        tuple(part if type(part) in plain else _text_of(part) for part in parts)
-    )
-
-
-def _text_of(thing: Any) -> str:
-    try:
-        return str(thing)
-    except BaseException:
-        return f"<{type(thing).__name__} that cannot be shown>"
-
-
-def _decode(payload: bytes, child: int) -> Any:
-    try:
-        kind, *parts = pickle.loads(payload)
-    except Exception as error:
-        raise _of_child(
-            _errors.ResultError(
-                "the task's result cannot be unpickled here: "
-                f"{type(error).__name__}: {error}; return plain data"
-            ),
-            child,
-        ) from error
-    if kind == "value":
-        return parts[0]
-    if kind == "unpicklable":
-        raise _of_child(
-            _errors.ResultError(
-                f"the task returned a {parts[0]}, which cannot be pickled: "
-                f"{parts[1]}; return plain data, or None"
-            ),
-            child,
-        )
-    if kind == "exit":
-        said = f" ({parts[1]})" if parts[1] is not None else ""
-        raise _of_child(
-            _errors.ChildExited(f"the task called sys.exit({parts[0]}){said}"),
-            child,
-            code=parts[0],
-        )
-    _raise_task_error(child, *parts)
-
-
-def _raise_task_error(
-    child: int, exception: bytes | None, name: str, text: str, traceback: str
-) -> NoReturn:
-    cause: BaseException | None = None
-    if exception is not None:
-        try:
-            loaded = pickle.loads(exception)
-            cause = loaded if isinstance(loaded, BaseException) else None
-        except Exception:
-            cause = None
-    error = _of_child(
-        _errors.TaskError(
-            f"the task raised {name}: {text}" if text else f"the task raised {name}"
-        ),
-        child,
-        traceback=traceback,
-    )
-    error.add_note("In the child:\n" + traceback.rstrip())
-    raise error from cause
-
-
-def _of_child(error: Any, child: int, **attributes: Any) -> Any:
-    error.child = child
-    for name, value in attributes.items():
-        setattr(error, name, value)
-    return error
-
-
-def _raise_failure(raw: Mapping[str, Any], timeout: float | None) -> NoReturn:
-    child, moment = raw["child"], raw["moment"]
-    who = f"child {child} (process {raw['pid']})"
-    if raw["failure"] == "timeout":
-        raise _of_child(
-            _errors.ChildTimeout(
-                f"{who} was killed: {timeout:g} s passed before {moment}"
-            ),
-            child,
-            seconds=timeout,
-        )
-    if raw["line_was_lost"]:
-        raise _of_child(
-            _errors.ChildExited(
-                f"{who} has no result: the task closed file descriptors that it "
-                "had not opened; let it leave those of others alone"
-            ),
-            child,
-            code=None,
-        )
-    if raw["is_unknown"]:
-        raise _of_child(
-            _errors.ChildExited(
-                f"{who} ended before {moment}; how is not known, since another "
-                "part of the program collected its status"
-            ),
-            child,
-            code=None,
-        )
-    if raw["signal"]:
-        raise _of_child(
-            _errors.ChildKilled(
-                f"{who} was killed by {_signal_name(raw['signal'])} before {moment}"
-            ),
-            child,
-            signal=raw["signal"],
-        )
-    raise _of_child(
-        _errors.ChildExited(
-            f"{who} exited with status {raw['status']} before {moment}"
-        ),
-        child,
-        code=raw["status"],
-    )
-
-
-def _signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 # --- reports ------------------------------------------------------------------
 
 
@@ -481,7 +324,7 @@ def _report(raw: list[dict[str, Any]], threads: int) -> ForkReport:
     import resource
 
     page_size = resource.getpagesize()
-    values = [_decode(one.pop("payload"), i) for i, one in enumerate(raw)]
+    values = [decode(one.pop("payload"), i) for i, one in enumerate(raw)]
     children = tuple(
         _child_report(one, value, page_size)
         for one, value in zip(raw, values, strict=True)
