@@ -115,11 +115,11 @@ def census(roots: Iterable[object] | None = None) -> Census:
     """Count every object that can be reached, without writing to any of them.
 
     With ``roots`` only what these reach, they included. Without: what the garbage
-    collector tracks, the frozen included, everything reached from there, and interned
-    strings. ``tp_traverse`` leaves much out (str keys of dicts, the fields of code
+    collector tracks, the frozen included, the local variables of running functions,
+    everything reached from there, and interned strings. ``tp_traverse`` leaves much out (str keys of dicts, the fields of code
     objects, a range's members, tzinfo, what static types hold); that is included too.
-    Not found are objects that only a C extension's own variables or a running
-    frame's locals refer to, and that the collector does not track.
+    Not found are objects that only a C extension's own variables refer to, and that the
+    collector does not track.
 
     No reference is taken: in a forked child it copies no page that was inherited.
     Depth does not matter. The GIL is held for the whole walk, some 100 ns an object.

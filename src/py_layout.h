@@ -119,7 +119,8 @@ int cl_visit_hidden_kind(PyObject *op, enum cl_hidden kind, visitproc visit,
 int cl_visit_hidden(PyObject *op, visitproc visit, void *arg);
 
 /* The interpreter's own references that no object holds: the dict of interned
- * strings where it has one that can be seen (from 3.12), and `object`. */
+ * strings where it has one that can be seen (from 3.12), `object`, and the
+ * local variables of running functions. */
 int cl_visit_interpreter(visitproc visit, void *arg);
 
 /* ---- pymalloc ---- */

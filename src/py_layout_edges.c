@@ -2,6 +2,7 @@
  * collector does not need them, since no cycle can go through them. */
 #define Py_BUILD_CORE_MODULE 1 /* before Python.h, which reads it too */
 #include "py_layout.h"
+#include "py_layout_frame.h"
 
 #include <string.h>
 
@@ -279,7 +280,7 @@ cl_visit_interpreter(visitproc visit, void *arg)
     VISIT(PyInterpreterState_Get()->cached_objects.interned_strings);
 #endif
     VISIT(&PyBaseObject_Type);
-    return 0;
+    return cl_visit_frames(visit, arg);
 }
 
 #endif

@@ -170,3 +170,44 @@ cl_frame_stacks(void)
     }
     return list;
 }
+
+/* What a local variable refers to; NULL: unset, or not an object. */
+static PyObject *
+frame_local(const _PyInterpreterFrame *frame, int index)
+{
+#if PY_VERSION_HEX >= 0x030e0000
+    uintptr_t bits = frame->localsplus[index].bits;
+    return (bits & 3) == 3 ? NULL : (PyObject *)(bits & ~(uintptr_t)3);
+#else
+    return frame->localsplus[index];
+#endif
+}
+
+static int
+visit_frame(const _PyInterpreterFrame *frame, visitproc visit, void *arg)
+{
+    PyCodeObject *code = frame_code(frame);
+    if (code == NULL) {
+        return 0;
+    }
+    Py_VISIT(frame->f_locals);
+    for (int i = 0; i < code->co_nlocalsplus; i++) {
+        Py_VISIT(frame_local(frame, i));
+    }
+    return 0;
+}
+
+int
+cl_visit_frames(visitproc visit, void *arg)
+{
+    PyThreadState *state =
+        PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    int err = 0;
+    for (; err == 0 && state != NULL; state = PyThreadState_Next(state)) {
+        const _PyInterpreterFrame *frame = top_frame(state);
+        for (; err == 0 && frame != NULL; frame = frame->previous) {
+            err = visit_frame(frame, visit, arg);
+        }
+    }
+    return err;
+}

@@ -19,4 +19,10 @@ bool cl_frame_current(struct cl_code_view *view);
  * threads lie in. A new reference, or NULL. Needs the GIL. */
 PyObject *cl_frame_stacks(void);
 
+/* Visit the local variables of every running function, of all threads of this
+ * interpreter: often the only references to a table that a script has loaded,
+ * and invisible to the collector where the table holds no container. Not what
+ * lies on the evaluation stack. Needs the GIL; writes nothing. */
+int cl_visit_frames(visitproc visit, void *arg);
+
 #endif
