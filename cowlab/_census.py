@@ -116,8 +116,9 @@ def census(roots: Iterable[object] | None = None) -> Census:
 
     With ``roots`` only what these reach, they included. Without: what the garbage
     collector tracks, the frozen included, the local variables of running functions,
-    everything reached from there, and interned strings. ``tp_traverse`` leaves much out (str keys of dicts, the fields of code
-    objects, a range's members, tzinfo, what static types hold); that is included too.
+    everything reached from there, and interned strings. ``tp_traverse`` leaves much out
+    (str keys of dicts, the fields of code objects, a range's members, tzinfo, what
+    static types hold); that is included too.
     Not found are objects that only a C extension's own variables refer to, and that the
     collector does not track.
 

@@ -63,10 +63,12 @@ class WorkerRecording:
 
     def report(self) -> None:
         """Tell what was copied so far."""
-        if self._recorder is None:
-            return
+        if self._recorder is not None:
+            self._report(self._recorder)
+
+    def _report(self, recorder: Recorder) -> None:
         try:
-            text = str(self._recorder.blame())
+            text = str(recorder.blame())
             if self._report_to is not None:
                 Path(self._report_to).write_text(text + "\n")
         except Exception as error:
@@ -75,9 +77,17 @@ class WorkerRecording:
 
     def finish(self) -> None:
         """Stop, and report."""
+        try:
+            self._finish()
+        except SystemExit:
+            # SIGTERM, in the moment before it is ignored: it comes but once.
+            self._finish()
+
+    def _finish(self) -> None:
         if self._leave_on_term:
             # A pool ends its workers more than once, and this is the end already.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if self._recorder is not None:
-            self._recorder.stop()
-            self.report()
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+            self._report(recorder)

@@ -124,5 +124,6 @@ def test_the_first_worker_records_and_reports_at_its_end(tmp_path: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{sum(range(1, 20_001))}\n"
+    assert report.exists(), done.stderr
     assert "program.py:7" in report.read_text()
     assert "what this worker copied" in done.stderr
