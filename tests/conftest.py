@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import signal
 
+import os
+
 import pytest
+
+# The interpreters that tests start import what is installed, not this tree.
+os.environ["PYTHONSAFEPATH"] = "1"
 
 # A shell has what runs in the background ignore it, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -88,7 +88,8 @@ def test_workers_share_and_do_the_same_work(kind: str) -> None:
     assert {row[0] for row in prepared} == {row[0] for row in plain}
     assert all(collecting for _, collecting, _, _ in [*prepared, *plain])
     workers = {pid for _, _, pid, _ in prepared}
-    assert len(workers) >= (4 if kind == "pool" else 1)  # the pool replaced some
+    # Two workers of three tasks each cannot do eight: the pool replaced one at least.
+    assert len(workers) >= (3 if kind == "pool" else 1)
     assert os.getpid() not in workers
     if sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount"):
         most = max(size for *_, size in prepared)
