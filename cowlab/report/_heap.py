@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -65,20 +65,14 @@ def plot(heap: Heap) -> Any:
     return drawn
 
 
-def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """A table below its title, which may be wider than it is."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, heading in enumerate(headings):
         table.add_column(heading, justify="left" if i == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    return table
+    return Group(Text(title, "bold"), table)
 
 
 def print_heap(
