@@ -138,7 +138,9 @@ def _server(arm: str, rows: int, workers: int) -> Iterator[tuple[int, Group, int
         with socket.create_server(("127.0.0.1", 0)) as free:
             port: int = free.getsockname()[1]
         log = folder / "log"
-        path = [str(folder), *(part for part in sys.path if part)]
+        # An arm may have found cowlab where sys.path does not lead.
+        package = Path(__file__).parents[2]
+        path = [str(folder), str(package), *(part for part in sys.path if part)]
         server = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gunicorn", "shop:application"),
