@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from cowlab._errors import UsageError
 from cowlab._result import Comparison, Result, save_text
-from cowlab._runner import Progress, run
+from cowlab._runner import run
+from cowlab.cli._long import Bar, check_writable
 
 __all__ = ["command"]
 
@@ -58,8 +57,8 @@ def command(
         raise UsageError("--json and --csv would both write the same file")
     for file in (json_file, csv_file):
         if file not in (None, "-"):
-            _check_writable(str(file))
-    with _taking_the_arm_along(), _Bar() as bar:
+            check_writable(str(file))
+    with _taking_the_arm_along(), Bar() as bar:
         result = run(
             name,
             repeat=repeat,
@@ -103,26 +102,6 @@ def _parse(settings: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _check_writable(file: str) -> None:
-    """Better before the long run than after it; and by doing it, since root may all."""
-    import tempfile
-
-    if not file:
-        raise UsageError("an empty text is no name of a file to write")
-    path = Path(file).resolve()
-    if path.is_dir():
-        raise UsageError(f"{file} is a directory, and should be a file to write")
-    if not path.parent.is_dir():
-        raise UsageError(f"cannot write {file}: there is no directory {path.parent}")
-    if path.exists() and not path.is_file():  # such as /dev/stdout or a named pipe
-        return
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}") from None
-
-
 def _deliver(
     result: Result | Comparison, json_file: str | None, csv_file: str | None
 ) -> None:
@@ -146,37 +125,3 @@ def _deliver(
     from cowlab.report._text import render
 
     render(results, console())
-
-
-class _Bar:
-    """Progress on stderr, where that is a terminal; nothing otherwise."""
-
-    def __init__(self) -> None:
-        self.progress: Progress | None = None
-
-    def __enter__(self) -> _Bar:
-        if not sys.stderr.isatty():
-            return self
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
-
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            console=Console(file=sys.stderr),
-            transient=True,
-        )
-        self._bar.start()
-        task = self._bar.add_task("starting", total=None)
-
-        def progress(done: int, total: int, label: str) -> None:
-            self._bar.update(task, completed=done, total=total, description=label)
-
-        self.progress = progress
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.progress is not None:
-            self._bar.stop()

@@ -11,7 +11,7 @@ from cowlab._errors import UsageError
 from cowlab._result import save_text
 from cowlab._trial import ARMS, SERVERS, trial
 from cowlab._web import Request
-from cowlab.cli._run import _Bar, _check_writable
+from cowlab.cli._long import Bar, check_writable
 
 __all__ = ["command"]
 
@@ -121,11 +121,11 @@ def command(
     cowlab trial --preload tables --exercise tables:lookup --workers 8 --work 1000
     """
     if json_file not in (None, "-"):
-        _check_writable(str(json_file))
+        check_writable(str(json_file))
     fields = dict(_header(text) for text in headers)
     content = _body(body)
     requests = [Request(target, method.upper(), fields, content) for target in targets]
-    with _Bar() as bar:
+    with Bar() as bar:
         report = trial(
             preload,
             exercise=exercise,
