@@ -304,15 +304,16 @@ def trial(
     In a fresh interpreter for each sample, the modules in ``preload`` are imported, one
     arm's remedy is applied, ``workers`` are forked, and do ``work`` units between them,
     all at once: calls of ``exercise`` ("module:function", which takes no argument or
-    the unit's number), or one of ``requests`` after the other to a ``wsgi`` or ``asgi``
-    application ("module:app"), in the process and without a server. The memory of all
-    is read when the last unit is done and every worker is still there. Arms take turns,
-    ``repeat`` times.
+    the unit's number), or ``requests`` to a ``wsgi`` or ``asgi`` application
+    ("module:app"), each as often as the others, in the process and without a server.
+    Each worker has a random share of the units, the same in every sample. The memory of
+    all is read when the last unit is done and every worker is still there. Arms take
+    turns, ``repeat`` times.
 
     Results are compared unit by unit between the arms: statuses and bodies, or what the
     function returned. ``compare=False`` leaves that out, for an application that says
-    the time. With ``warm`` the arm "prepare" has the master do each request that often
-    before it forks: not for work that opens connections. ``blame`` runs plain and the
+    the time. With ``warm`` the arm "prepare" has the master do that many units before
+    it forks: not for work that opens connections. ``blame`` runs plain and the
     best arm once more, and records which lines copied pages. ``server`` chooses the
     lines to paste.
 

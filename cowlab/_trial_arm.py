@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import hashlib
 import inspect
+import json
 import os
 import pickle
 import sys
 import time
 import traceback
+from array import array
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -41,22 +43,60 @@ class PreloadError(CowlabError):
 # ---- The work ----
 
 
+class Requests:
+    """What is asked, kept as text.
+
+    As objects they would be written when they are read: pages that each worker copies,
+    where one behind a server gets its requests from a socket.
+    """
+
+    def __init__(self, asked: list[dict[str, Any]]) -> None:
+        self._ends = array("Q")
+        parts = bytearray()
+        for one in asked:
+            parts += json.dumps(one).encode()
+            self._ends.append(len(parts))
+        self._text = bytes(parts)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def of(self, unit: int) -> Request:
+        """The request of a unit of work: all of them in turns."""
+        at = unit % len(self)
+        one = json.loads(self._text[self._ends[at - 1] if at else 0 : self._ends[at]])
+        return Request(
+            one["target"], one["method"], one["headers"], one["body"].encode("latin-1")
+        )
+
+
+def shuffled(count: int) -> array[int]:
+    """Each number below ``count`` once, in the same order in every interpreter.
+
+    Without ``random``, which brings an at-fork handler that writes in each child.
+
+    >>> sorted(shuffled(5))
+    [0, 1, 2, 3, 4]
+    """
+    numbers = array("I", range(count))
+    state = 0
+    for left in range(count, 1, -1):
+        # Knuth's MMIX generator; its upper bits are the random ones.
+        state = (state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
+        drawn = (state >> 32) % left
+        numbers[left - 1], numbers[drawn] = numbers[drawn], numbers[left - 1]
+    return numbers
+
+
 class Work:
     """``count`` units of work: calls of a function, or requests to an application."""
 
-    def __init__(self, order: Mapping[str, Any]) -> None:
+    def __init__(self, order: dict[str, Any]) -> None:
         self.count: int = order["work"]
         self.kind: str = order["kind"]
         self.target: str = order["target"]
-        self.requests = [
-            Request(
-                one["target"],
-                one["method"],
-                one["headers"],
-                one["body"].encode("latin-1"),
-            )
-            for one in order["requests"]
-        ]
+        self.requests = Requests(order.pop("requests"))
+        self._dealt = shuffled(self.count)
         self.function = _resolve(self.target)
         self._numbered = self.kind == "exercise" and _takes_number(
             self.function, self.target
@@ -82,11 +122,19 @@ class Work:
             except Exception:
                 traceback.print_exc()
 
+    def units_of(self, index: int, workers: int) -> array[int]:
+        """The units of one worker: a share like the others', and drawn at random.
+
+        Behind a server, too, any request can come to any worker. In turns each would
+        only ever see some of them, and copy what these read.
+        """
+        return self._dealt[index::workers]
+
     def name(self, unit: int) -> str:
         """What the unit is, for people."""
         if self.kind == "exercise":
             return self.target
-        request = self.requests[unit % len(self.requests)]
+        request = self.requests.of(unit)
         return f"{request.method} {request.target}"
 
     def do(self, unit: int) -> Any:
@@ -94,7 +142,7 @@ class Work:
         try:
             if self.kind == "exercise":
                 return self.function(unit) if self._numbered else self.function()
-            return self._ask(self.requests[unit % len(self.requests)])
+            return self._ask(self.requests.of(unit))
         except WorkError as error:
             raise WorkError(f"unit {unit} ({self.name(unit)}) {error}") from None
         except Exception as error:
@@ -188,13 +236,15 @@ class Outcome:
     to pages that the work itself never touched.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, units: array[int]) -> None:
         self.work = work
-        self.units: list[tuple[int, Any]] = []
+        self.units = units
+        self.values: list[Any] = []
         self.cpu = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        units = [(unit, digest(value)) for unit, value in self.units]
+        pairs = zip(self.units, self.values, strict=True)
+        units = [(unit, digest(value)) for unit, value in pairs]
         self.work.end()
         return dict, ({"units": units, "cpu": self.cpu},)
 
@@ -225,13 +275,13 @@ def _canonical(value: object) -> bytes:
 
 
 def work_in_child(work: Work, workers: int, turns: int) -> Outcome:
-    """A worker's whole task: every ``workers``-th unit, from the number it drew."""
+    """A worker's whole task: its share of the units, by the number it drew."""
     index = int.from_bytes(os.read(turns, 2), "little")
-    outcome = Outcome(work)
+    outcome = Outcome(work, work.units_of(index, workers))
     start = time.process_time()
     work.begin()
-    for unit in range(index, work.count, workers):
-        outcome.units.append((unit, work.do(unit)))
+    for unit in outcome.units:
+        outcome.values.append(work.do(unit))
     outcome.cpu = time.process_time() - start
     return outcome
 
@@ -266,16 +316,15 @@ def _prepare(arm: str, warm: Callable[[], None] | None) -> dict[str, Any]:
     return {"seconds": seconds, "immortal": made, "frozen": frozen, "notes": notes}
 
 
-def _warm(work: Work, times: int) -> Callable[[], None] | None:
+def _warm(work: Work, units: int) -> Callable[[], None] | None:
     """What every child will do, done in the master first; None where not asked for."""
-    if times == 0:
+    if units == 0:
         return None
 
     def warm() -> None:
-        kinds = len(work.requests) or 1
         work.begin()
-        for unit in range(min(kinds * times, work.count)):
-            work.do(unit)
+        for unit in range(units):
+            work.do(unit % work.count)
         work.end()
 
     return warm
@@ -289,7 +338,7 @@ def _turns(workers: int) -> int:
     return end
 
 
-def run(order: Mapping[str, Any]) -> dict[str, Any]:
+def run(order: dict[str, Any]) -> dict[str, Any]:
     """Obey an order of ``cowlab._trial``; what came of it, as plain data."""
     sys.path[:0] = order["path"]
     try:
@@ -310,7 +359,7 @@ def run(order: Mapping[str, Any]) -> dict[str, Any]:
         return {"failure": "raised", "why": str(error)}
 
 
-def _run(order: Mapping[str, Any]) -> dict[str, Any]:
+def _run(order: dict[str, Any]) -> dict[str, Any]:
     from cowlab._forking import measure
 
     start = time.perf_counter()

@@ -36,6 +36,7 @@ from cowlab._experiment import (
 )
 from cowlab._group import Group, group
 from cowlab._result import Result
+from cowlab._trial import trial
 
 READS = 200
 """Rows that one request reads."""
@@ -46,29 +47,7 @@ CLIENTS = 4
 ENOUGH = 50_000
 """Rows; below, the table is small beside Django itself."""
 
-SHOP = """
-import django
-from django.conf import settings
-settings.configure(ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, SECRET_KEY="none")
-django.setup()
-from django.core.wsgi import get_wsgi_application
-from django.http import JsonResponse
-from django.urls import path
-
-ROWS = {rows}
-TABLE = {{
-    f"item {{i}}": {{"name": f"no. {{i}}", "price": i % 1000, "tags": [f"t {{i}}", i]}}
-    for i in range(ROWS)
-}}
-
-def items(request):
-    first = int(request.GET["from"])
-    found = [TABLE[f"item {{i % ROWS}}"] for i in range(first, first + {reads})]
-    return JsonResponse({{"total": sum(row["price"] for row in found)}})
-
-urlpatterns = [path("items", items)]
-application = get_wsgi_application()
-"""
+APPLICATION = "cowlab.experiments._shop:application"
 
 CONFIGURATIONS = {
     "each-loads": "preload_app = False",
@@ -85,6 +64,9 @@ from cowlab.contrib.gunicorn import hooks
 globals().update(hooks(requests=["/items?from=0"]))
 """,
 }
+
+TRIED = {"trial-plain": "plain", "trial-prepare": "prepare"}
+"""The arms without a server, and what they are called in a trial."""
 
 BOOTED = """
 def post_worker_init(worker):
@@ -132,7 +114,6 @@ def _server(arm: str, rows: int, workers: int) -> Iterator[tuple[int, Group, int
     """The port, the group as forked, and the master's process number."""
     with tempfile.TemporaryDirectory(prefix="cowlab-") as name:
         folder = Path(name)
-        (folder / "shop.py").write_text(SHOP.format(rows=rows, reads=READS))
         configuration = CONFIGURATIONS[arm] + BOOTED
         (folder / "gunicorn.conf.py").write_text(configuration)
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -140,15 +121,19 @@ def _server(arm: str, rows: int, workers: int) -> Iterator[tuple[int, Group, int
         log = folder / "log"
         # An arm may have found cowlab where sys.path does not lead.
         package = Path(__file__).parents[2]
-        path = [str(folder), str(package), *(part for part in sys.path if part)]
+        path = [str(package), *(part for part in sys.path if part)]
         server = subprocess.Popen(
             [
-                *(sys.executable, "-m", "gunicorn", "shop:application"),
+                *(sys.executable, "-m", "gunicorn", APPLICATION),
                 *("--bind", f"127.0.0.1:{port}", "--workers", str(workers)),
                 *("--log-file", str(log), "--timeout", "120"),
             ],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path),
+                "COWLAB_SHOP_ROWS": str(rows),
+            },
         )
         try:
             yield port, _settled(server, folder / "booted", workers), server.pid
@@ -166,6 +151,8 @@ def run_arm(arm: str, *, rows: int, workers: int, requests: int) -> Metrics:
     _require()
     # Spread over the table, each a different window of it.
     firsts = [(i * 7919) % rows for i in range(requests)]
+    if arm in TRIED:
+        return _tried(TRIED[arm], rows, workers, firsts)
     with _server(arm, rows, workers) as (port, forked, master):
         start = time.perf_counter()
         with ThreadPoolExecutor(CLIENTS) as clients:
@@ -187,6 +174,31 @@ def run_arm(arm: str, *, rows: int, workers: int, requests: int) -> Metrics:
         "uss": sum(member.uss for member in after.workers) / workers,
         "faults": faults / requests,
         "rate": requests / seconds,
+    }
+
+
+def _tried(arm: str, rows: int, workers: int, firsts: list[int]) -> Metrics:
+    """The same application, requests and number of workers in ``cowlab trial``."""
+    os.environ["COWLAB_SHOP_ROWS"] = str(rows)
+    # The prepared master is asked for one request, eight times, as gunicorn's is.
+    report = trial(
+        wsgi=APPLICATION,
+        requests=[f"/items?from={first}" for first in firsts],
+        workers=workers,
+        work=len(firsts),
+        repeat=1,
+        arms=[arm],
+        warm=8,
+    )
+    (sample,) = (one for one in report.samples if one.arm == arm)
+    if report.failed:
+        raise RuntimeError(report.text)
+    return {
+        "forked_pss": sample.pss_at_fork,
+        "pss": sample.pss,
+        "uss": sample.workers_uss / workers,
+        "faults": sample.minor_faults / len(firsts),
+        "warnings": sample.warnings,
     }
 
 
@@ -219,6 +231,21 @@ def freezing_is_no_remedy_for_a_server(result: Result) -> Verdict:
     return refuted(figures)
 
 
+def notes(result: Result) -> Iterator[str]:
+    """Whether a trial, which needs no server, says what the server does."""
+    server = result.median("prepare", "pss") / result.median("plain", "pss")
+    tried = result.median("trial-prepare", "pss") / result.median("trial-plain", "pss")
+    apart = [
+        abs(result.median(f"trial-{arm}", "pss") / result.median(arm, "pss") - 1)
+        for arm in ("plain", "prepare")
+    ]
+    yield (
+        f"cowlab trial on the same application: prepared takes {tried:.3f} of plain,"
+        f" {server:.3f} under gunicorn: {abs(tried / server - 1):.1%} apart; the plain"
+        f" groups are {apart[0]:.1%} apart, the prepared ones {apart[1]:.1%}."
+    )
+
+
 EXPERIMENT = Experiment(
     name="prefork-django",
     title="gunicorn and Django with a table in memory: what the workers share",
@@ -241,6 +268,8 @@ EXPERIMENT = Experiment(
         Arm("plain", "is forked from a master that loaded it"),
         Arm("freeze", "is forked from a master that froze what it loaded"),
         Arm("prepare", "is forked from a master that was prepared"),
+        Arm("trial-plain", "is one of cowlab trial, without a server"),
+        Arm("trial-prepare", "is one of cowlab trial, forked from a prepared master"),
     ),
     columns=(
         Column("forked_pss", "group PSS forked", "MiB"),
@@ -263,4 +292,5 @@ EXPERIMENT = Experiment(
     },
     repeat=1,
     timeout=600.0,
+    notes=notes,
 )

@@ -33,7 +33,7 @@ __all__ = ["command"]
     "targets",
     multiple=True,
     metavar="PATH",
-    help="What to ask the app for, with its query; repeatable, in turns.",
+    help="What to ask the app for, with its query; repeatable. @FILE has one a line.",
 )
 @click.option("--method", default="GET", show_default=True, metavar="NAME")
 @click.option(
@@ -71,7 +71,7 @@ __all__ = ["command"]
     type=int,
     default=0,
     metavar="N",
-    help="prepare: the master does each request N times before it forks.",
+    help="prepare: the master does N units of the work before it forks.",
 )
 @click.option(
     "--no-compare", is_flag=True, help="Do not compare the results of the arms."
@@ -124,7 +124,8 @@ def command(
         check_writable(str(json_file))
     fields = dict(_header(text) for text in headers)
     content = _body(body)
-    requests = [Request(target, method.upper(), fields, content) for target in targets]
+    paths = [path for target in targets for path in _paths(target)]
+    requests = [Request(path, method.upper(), fields, content) for path in paths]
     with Bar() as bar:
         report = trial(
             preload,
@@ -169,12 +170,27 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def _paths(text: str) -> list[str]:
+    if not text.startswith("@"):
+        return [text]
+    try:
+        lines = _read(text[1:]).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{text[1:]} is not text in UTF-8: {error}") from None
+    found = [line.strip() for line in lines if line.strip()]
+    if not found:
+        raise UsageError(f"there is no path in {text[1:]}")
+    return found
+
+
 def _body(text: str | None) -> bytes:
     if text is None:
         return b""
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read {text[1:]}: {error.strerror}") from None
-    return text.encode()
+    return _read(text[1:]) if text.startswith("@") else text.encode()
+
+
+def _read(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {name}: {error.strerror}") from None

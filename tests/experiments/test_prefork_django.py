@@ -20,8 +20,9 @@ def measured():
 
 def test_every_arm_did_the_work(measured):
     assert not measured.failures
-    assert measured.arms == ["each-loads", "plain", "freeze", "prepare"]
-    assert all(measured.median(arm, "rate") > 0 for arm in measured.arms)
+    servers = ["each-loads", "plain", "freeze", "prepare"]
+    assert measured.arms == [*servers, "trial-plain", "trial-prepare"]
+    assert all(measured.median(arm, "rate") > 0 for arm in servers)
 
 
 def test_workers_of_a_prepared_master_keep_sharing(measured):
@@ -32,6 +33,19 @@ def test_workers_of_a_prepared_master_keep_sharing(measured):
     if sys.version_info >= (3, 12):
         assert size("prepare") < 0.6 * size("plain")
         assert measured.median("prepare", "faults") < measured.median("plain", "faults")
+
+
+def test_a_trial_says_what_the_server_does(measured):
+    def size(arm):
+        return measured.median(arm, "pss")
+
+    for arm in ("plain", "prepare"):
+        assert size(f"trial-{arm}") == pytest.approx(size(arm), rel=0.2)
+    server = size("prepare") / size("plain")
+    tried = size("trial-prepare") / size("trial-plain")
+    assert tried == pytest.approx(server, rel=0.12)
+    (note,) = measured.notes
+    assert f"{tried:.3f} of plain" in note
 
 
 def test_too_small_a_table_gives_no_verdict(measured):

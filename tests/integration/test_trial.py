@@ -209,6 +209,33 @@ def test_an_application_is_asked_without_a_server() -> None:
         assert found.recommendation == "prepare"
 
 
+def test_work_is_dealt_out_at_random_and_alike_in_each_arm() -> None:
+    """Two workers and two requests: in turns, each worker would meet one of them."""
+    requests = [f"/?{n}" for n in range(2)]
+    found = trial(
+        wsgi="shop:wsgi",
+        requests=requests,
+        workers=2,
+        work=40,
+        repeat=1,
+        arms=["freeze"],
+    )
+    both = trial(
+        wsgi="shop:wsgi",
+        requests=requests,
+        workers=1,
+        work=40,
+        repeat=1,
+        arms=["plain"],
+    )
+    assert not found.failed  # the same in both arms, unit by unit
+    one = both.summary("plain", "copied").median
+    for sample in found.samples:
+        assert all(worker["units"] == 20 for worker in sample.workers)
+        for worker in sample.workers:
+            assert worker["copied"] > 0.9 * one
+
+
 def test_an_asgi_application_is_started_in_each_worker() -> None:
     found = trial(
         asgi="shop:asgi",
@@ -383,6 +410,12 @@ def test_the_command_shows_saves_and_exits(here: Path) -> None:
     dice = command("--exercise", "shop:dice", *SMALL)
     assert dice.returncode == 1
     assert "--repeat 2 tells which" in " ".join(dice.stdout.split())
+    (here / "paths.txt").write_text("/?1\n\n/?2\n")
+    paths = command("--wsgi", "shop:wsgi", "--request", "@paths.txt", *SMALL)
+    assert paths.returncode == 0, paths.stderr
+    lost = command("--wsgi", "shop:wsgi", "--request", "@nowhere.txt", *SMALL)
+    assert lost.returncode == 2
+    assert "cannot read nowhere.txt: No such file" in lost.stderr
     wrong = command("--exercise", "shop", *SMALL)
     assert wrong.returncode == 2
     assert "module:function" in wrong.stderr
