@@ -195,7 +195,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "it asserts on immortal strings and on sealed pools",
         "use a release build of CPython",
         _debug_build,
-        ("trim", "immortalize", "seal"),
+        ("trim", "fill", "immortalize", "seal"),
     ),
     Condition(
         "no-immortality",
@@ -203,7 +203,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "objects can be immortal from CPython 3.12 on, so a read here writes a count",
         "use CPython 3.12 or later",
         _no_immortality,
-        ("immortalize",),
+        ("fill", "immortalize"),
     ),
     Condition(
         "allocator",

@@ -10,9 +10,19 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-__all__ = ["FreezeReport", "ImmortalReport", "freeze", "immortalize", "prehash"]
+__all__ = [
+    "FILLS",
+    "FreezeReport",
+    "ImmortalReport",
+    "freeze",
+    "immortalize",
+    "prehash",
+]
 
-SCHEMA = 1
+SCHEMA = 2
+
+FILLS = ("dicts", "utf8", "weakrefs")
+"""Caches that cost memory once they are filled, in the order of their bits in C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,8 @@ class ImmortalReport:
     ``made`` objects became immortal, by type in ``by_type``; those that were immortal
     before are not counted. ``left`` says what was found and left mortal: reason, then
     type, then how many. ``hashed`` objects had their hash computed and kept.
-    ``seconds`` is wall time, with the interpreter held.
+    ``filled`` counts the caches of ``FILLS`` that were filled, which took
+    ``filled_bytes``. ``seconds`` is wall time, with the interpreter held.
     """
 
     made: int
@@ -30,6 +41,8 @@ class ImmortalReport:
     left: Mapping[str, Mapping[str, int]]
     hashed: int
     seconds: float
+    filled: Mapping[str, int] = field(default_factory=dict)
+    filled_bytes: int = 0
     schema: int = field(default=SCHEMA, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -40,6 +53,8 @@ class ImmortalReport:
             "by_type": dict(self.by_type),
             "left": {reason: dict(types) for reason, types in self.left.items()},
             "hashed": self.hashed,
+            "filled": dict(self.filled),
+            "filled_bytes": self.filled_bytes,
             "seconds": self.seconds,
         }
 
@@ -111,8 +126,12 @@ def walk(
     *,
     prehash: bool,
     immortal: bool,
+    fill: Iterable[str] = (),
 ) -> tuple[ImmortalReport, list[Any]]:
-    """One walk; the report, and the files that were met and stay mortal."""
+    """One walk; the report, and the files that were met and stay mortal.
+
+    ``fill`` names caches of ``FILLS``.
+    """
     from cowlab import _native
 
     if roots is not None and not isinstance(roots, (list, tuple)):
@@ -121,12 +140,13 @@ def walk(
             " immortalize([table]) for one object, None for everything"
         )
     start = time.perf_counter()
-    rows, files = _native.immortalize(
+    rows, files, (*counts, filled_bytes) = _native.immortalize(
         None if roots is None else tuple(roots),
         stops(keep_mortal),
         zones(),
         prehash,
         immortal,
+        sum(1 << FILLS.index(name) for name in set(fill)),
     )
     seconds = time.perf_counter() - start
     by_type: dict[str, int] = {}
@@ -143,7 +163,11 @@ def walk(
             types[name] = types.get(name, 0) + left_here
         made += made_here
         hashed += hashed_here
-    return ImmortalReport(made, by_type, left, hashed, seconds), files
+    filled = dict(zip(FILLS, counts, strict=True))
+    report = ImmortalReport(
+        made, by_type, left, hashed, seconds, filled, filled_bytes
+    )
+    return report, files
 
 
 def immortalize(

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cowlab._conditions import Finding, conditions
-from cowlab._errors import Unsupported, native
-from cowlab._immortal import FreezeReport, ImmortalReport, freeze, walk
+from cowlab._errors import Unsupported, UsageError, native
+from cowlab._immortal import FILLS, FreezeReport, ImmortalReport, freeze, walk
 from cowlab._seal import seal as seal_heap
+from cowlab._suggest import suggest
 from cowlab._trim import trim as trim_heap
 
 __all__ = ["STEPS", "PrepareReport", "Step", "prepare_fork"]
 
 SCHEMA = 1
 
-STEPS = ("warm", "collect", "trim", "prehash", "immortalize", "freeze", "seal")
+STEPS = ("warm", "collect", "trim", "prehash", "fill", "immortalize", "freeze", "seal")
 """The steps, in the order in which they are taken."""
 
 
@@ -214,11 +215,12 @@ def _trim() -> Mapping[str, int]:
 
 
 def _seal() -> Mapping[str, int]:
-    report = seal_heap()
+    report = seal_heap(libc=True)
     return {
         "pools_sealed": report.pools_sealed,
         "blocks_retired": report.blocks_retired,
         "bytes_retired": report.bytes_retired,
+        "libc_bytes": report.libc_bytes or 0,
     }
 
 
@@ -291,6 +293,16 @@ def _check(strict: bool) -> tuple[Finding, ...]:
     return findings
 
 
+def _fills(asked: bool | Iterable[str]) -> tuple[str, ...]:
+    if isinstance(asked, bool):
+        return FILLS if asked else ()
+    names = (asked,) if isinstance(asked, str) else tuple(asked)
+    for name in names:
+        if name not in FILLS:
+            raise UsageError(f"fill: there is no {name!r}. {suggest(name, FILLS)}")
+    return names
+
+
 def prepare_fork(
     warm: Callable[[], object] | None = None,
     roots: Sequence[object] | None = None,
@@ -299,6 +311,7 @@ def prepare_fork(
     collect: bool = True,
     trim: bool = True,
     prehash: bool = True,
+    fill: bool | Iterable[str] = False,
     immortalize: bool = True,
     freeze: bool = True,
     seal: bool = True,
@@ -315,11 +328,14 @@ def prepare_fork(
     2. **collect**: a full collection, so that no garbage is kept for good.
     3. **trim**: free memory goes back to the kernel instead of to the children.
     4. **prehash**: hash caches are filled (see ``immortalize``).
-    5. **immortalize**: reading an object no longer writes its reference count. From
+    5. **fill**: caches that cost memory are filled: True for all, or some of "dicts"
+       (the ``__dict__`` of instances, for programs that copy, pickle or look through
+       many), "utf8" (of strings that are not ASCII) and "weakrefs". Not by default.
+    6. **immortalize**: reading an object no longer writes its reference count. From
        CPython 3.12 on; ``roots`` and ``keep_mortal`` as in ``immortalize()``.
-    6. **freeze**: the collector no longer writes to what lives now.
-    7. **seal**: what a child allocates goes to new pools, not into holes of
-       shared ones.
+    7. **freeze**: the collector no longer writes to what lives now.
+    8. **seal**: what a child allocates goes to new memory, not into holes of
+       shared pages.
 
     Each can be switched off. With ``pause_gc`` the collector is off in this process
     from now on, and on again in each child it forks if it was on here. Before each
@@ -338,7 +354,9 @@ def prepare_fork(
     start = time.perf_counter()
     findings = _check(strict)
     kept = tuple(keep_mortal)
+    fills = _fills(fill)
     asked = {
+        "fill": bool(fills) and immortalize,
         "collect": collect,
         "trim": trim,
         "prehash": prehash,
@@ -365,6 +383,7 @@ def prepare_fork(
             kept,
             prehash=plan.wants("prehash"),
             immortal=plan.wants("immortalize"),
+            fill=fills if plan.wants("fill") else (),
         )
         if roots is not None:
             _, files = walk(None, (), prehash=False, immortal=False)
@@ -374,6 +393,8 @@ def prepare_fork(
         plan.enter(
             "prehash", 0.0 if shared else report.seconds, {"hashed": report.hashed}
         )
+        filled = {**report.filled, "bytes": report.filled_bytes}
+        plan.enter("fill", 0.0, filled)
         left = sum(sum(types.values()) for types in report.left.values())
         plan.enter("immortalize", report.seconds, {"made": report.made, "left": left})
         _install_hooks()

@@ -17,7 +17,9 @@ class SealReport:
     full now; ``pools_left`` were left alone, because a sealed pool with one block in
     use could never be emptied. ``bytes_retired`` in ``blocks_retired`` free blocks are
     what it costs: they cannot be allocated until a block beside them is freed and, for
-    most of them, their pool is empty.
+    most of them, their pool is empty. ``libc_bytes`` in ``libc_blocks`` are what was
+    taken out of use in the heap of glibc's malloc, or None where it was not asked for,
+    or the C library's malloc is another, or this is not the main thread.
     """
 
     pools: int
@@ -25,6 +27,8 @@ class SealReport:
     pools_left: int
     blocks_retired: int
     bytes_retired: int
+    libc_blocks: int | None
+    libc_bytes: int | None
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -32,7 +36,10 @@ class SealReport:
         return asdict(self)
 
 
-def seal() -> SealReport:
+_held: list[object] = []  # what the last seal of libc keeps out of use
+
+
+def seal(libc: bool = False) -> SealReport:
     """Make every partly used pool look full, right before a fork.
 
     New objects go to fresh pools from then on, in this process and in its children: a
@@ -40,6 +47,10 @@ def seal() -> SealReport:
     sealed pool opens that pool again. What is allocated after the call fills new pools
     with holes of their own: ``prepare_fork()`` installs a hook that seals again before
     each fork.
+
+    ``libc=True`` does the same to glibc's malloc, where buffers of more than 512 bytes
+    come from: its free blocks are taken out of use, until ``seal(libc=True)`` is called
+    again. Their whole pages are no cost where ``trim(libc=True)`` gave them back first.
 
     Only the calling interpreter's pools are sealed. It costs as much as there are
     partly used pools, a microsecond or so for each.
@@ -52,4 +63,16 @@ def seal() -> SealReport:
 
     start = time.perf_counter()
     figures = _native.seal_pools(_native.allocator() == "pymalloc")
-    return SealReport(seconds=time.perf_counter() - start, **figures)
+    blocks = size = None
+    if libc:
+        _held.clear()
+        sealed = _native.seal_libc()
+        if sealed is not None:
+            blocks, size, held = sealed
+            _held.append(held)
+    return SealReport(
+        **figures,
+        libc_blocks=blocks,
+        libc_bytes=size,
+        seconds=time.perf_counter() - start,
+    )

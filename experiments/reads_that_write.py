@@ -87,7 +87,7 @@ def _prepared(use: Any, data: Any, scale: float) -> float | None:
     from cowlab._prepare import prepare_fork
 
     try:
-        prepare_fork()
+        prepare_fork(fill=True)
     except Unsupported:
         return None
     return measure(use, data).copied * scale

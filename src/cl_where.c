@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cl_libc.h"
 #include "cl_maps.h"
 #include "cl_memory.h"
 #include "cl_owner.h"
@@ -16,44 +17,17 @@
 
 /* ---- glibc's chunks ---- */
 
-/* A chunk is a word of the previous one's, its own size with three flags, and
- * what malloc returned. */
-#define CHUNK_HEADER 16u
-#define CHUNK_PREV_IN_USE 1u
-#define CHUNK_MMAPPED 2u
-#define CHUNK_FLAGS 7u
-
-struct chunk {
-    uint64_t start, size; /* with its header */
-    bool in_use;
-};
-
 /* Walk the chunks of the brk heap from `*at`, where one begins, to the one
  * that holds `address`. */
 static bool
 heap_chunk(struct cl_memory *memory, uint64_t heap_end, uint64_t address,
-           uint64_t *at, struct chunk *out)
+           uint64_t *at, struct cl_chunk *out)
 {
-    while (*at + CHUNK_HEADER <= heap_end && *at <= address) {
-        uint64_t size, after = 0;
-        if (!cl_memory_word(memory, *at + 8, &size)) {
-            return false;
-        }
-        uint64_t len = size & ~(uint64_t)CHUNK_FLAGS;
-        if (len < 32 || len % 16 != 0 || *at + len > heap_end) {
-            return false;
-        }
-        if (address < *at + len) {
-            /* Whether it is in use, the next chunk says; the top has none. */
-            bool top = *at + len + CHUNK_HEADER > heap_end;
-            out->start = *at;
-            out->size = len;
-            out->in_use = !top &&
-                          cl_memory_word(memory, *at + len + 8, &after) &&
-                          (after & CHUNK_PREV_IN_USE);
+    while (*at <= address && cl_chunk_at(memory, heap_end, *at, out)) {
+        if (address - *at < out->size) {
             return true;
         }
-        *at += len;
+        *at += out->size;
     }
     return false;
 }
@@ -63,7 +37,7 @@ heap_chunk(struct cl_memory *memory, uint64_t heap_end, uint64_t address,
  * size, or (from glibc 2.43) a header short of it. */
 static bool
 mmapped_chunk(struct cl_memory *memory, uint64_t end, uint64_t floor,
-              uint64_t address, struct chunk *out)
+              uint64_t address, struct cl_chunk *out)
 {
     uint64_t page = cl_memory_page(memory);
     for (uint64_t at = address & ~(page - 1);; at -= page) {
@@ -71,11 +45,11 @@ mmapped_chunk(struct cl_memory *memory, uint64_t end, uint64_t floor,
         if (!cl_memory_read(memory, at, head, sizeof head)) {
             return false;
         }
-        uint64_t len = head[1] & ~(uint64_t)CHUNK_FLAGS;
-        if (head[0] == 0 && (head[1] & CHUNK_FLAGS) == CHUNK_MMAPPED &&
-            (len + CHUNK_HEADER) % page <= CHUNK_HEADER && len != 0 &&
+        uint64_t len = head[1] & ~(uint64_t)CL_CHUNK_FLAGS;
+        if (head[0] == 0 && (head[1] & CL_CHUNK_FLAGS) == CL_CHUNK_MMAPPED &&
+            (len + CL_CHUNK_HEADER) % page <= CL_CHUNK_HEADER && len != 0 &&
             at + len <= end) {
-            *out = (struct chunk){at, len, true};
+            *out = (struct cl_chunk){at, len, true, false};
             return address < at + len;
         }
         if (at <= floor) {
@@ -96,8 +70,9 @@ struct search {
     /* It and the anonymous mappings that it touches: advice for a part of a
      * chunk makes several mappings of it. */
     uint64_t region_start, region_end;
-    uint64_t heap_at;   /* where a chunk of the heap begins */
-    struct chunk large; /* the last large chunk */
+    uint64_t heap_start, heap_end; /* the brk heap; 0: there is none */
+    uint64_t heap_at;              /* where a chunk of it begins */
+    struct cl_chunk large; /* the last large chunk */
     uint64_t no_large;  /* none begins in its mapping up to here */
     /* the last pool */
     uint64_t pool_at;
@@ -226,15 +201,15 @@ look_into_pool(struct search *search, struct cl_where *out)
 }
 
 static bool
-find_chunk(struct search *search, uint64_t address, struct chunk *out)
+find_chunk(struct search *search, uint64_t address, struct cl_chunk *out)
 {
     const struct cl_map *map = &search->map;
-    if (cl_map_is(map, "[heap]")) {
-        if (search->heap_at < map->start || search->heap_at > address) {
-            search->heap_at = map->start;
+    if (address >= search->heap_start && address < search->heap_end) {
+        if (search->heap_at > address) {
+            search->heap_at = search->heap_start;
         }
-        return heap_chunk(&search->memory, map->end, address, &search->heap_at,
-                          out);
+        return heap_chunk(&search->memory, search->heap_end, address,
+                          &search->heap_at, out);
     }
     if (!is_anonymous(map)) {
         return false; /* a file's, the stack, the kernel's */
@@ -259,7 +234,7 @@ find_chunk(struct search *search, uint64_t address, struct chunk *out)
 static void
 look_at(struct search *search, uint64_t address, struct cl_where *out)
 {
-    struct chunk chunk;
+    struct cl_chunk chunk;
     memset(out, 0, sizeof *out);
     out->address = address;
     out->place = CL_PLACE_UNMAPPED;
@@ -274,15 +249,15 @@ look_at(struct search *search, uint64_t address, struct cl_where *out)
     if (find_pool(search, address)) {
         look_into_pool(search, out);
     } else if (find_chunk(search, address, &chunk)) {
-        if (address - chunk.start < CHUNK_HEADER) {
+        if (address - chunk.start < CL_CHUNK_HEADER) {
             out->place = CL_PLACE_CHUNK_HEADER;
         } else if (!chunk.in_use) {
             out->place = CL_PLACE_CHUNK_FREE;
         } else {
             out->place = CL_PLACE_CHUNK;
             /* The next chunk's first word is still ours. */
-            look_into(search, out, chunk.start + CHUNK_HEADER,
-                      chunk.size - CHUNK_HEADER / 2);
+            look_into(search, out, chunk.start + CL_CHUNK_HEADER,
+                      chunk.size - CL_CHUNK_HEADER / 2);
         }
     }
 }
@@ -300,6 +275,9 @@ cl_where(pid_t pid, const struct cl_object_layout *layout,
     search->pool_at = UINT64_MAX;
     int err = cl_proc_read(pid, "maps", &search->maps);
     if (err == 0) {
+        (void)cl_brk_heap(search->maps.data, search->maps.len,
+                          &search->heap_start, &search->heap_end);
+        search->heap_at = search->heap_start;
         err = cl_memory_open(&search->memory, pid);
     }
     if (err == 0) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cl_heap.h"
+#include "cl_libc.h"
 #include "cl_pool.h"
 #include "cl_trim.h"
 #include "py_layout.h"
@@ -242,10 +243,59 @@ trim_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
 #endif
 }
 
+/* What a seal of libc holds, until the capsule goes. */
+#define HELD "cowlab._native.held"
+
+struct held {
+    struct cl_libc_seal seal;
+    pid_t pid; /* a child leaves alone what its parent sealed */
+};
+
+static void
+held_release(PyObject *capsule)
+{
+    struct held *held = PyCapsule_GetPointer(capsule, HELD);
+    if (held->pid == getpid()) {
+        cl_libc_unseal(&held->seal);
+    }
+    PyMem_Free(held);
+}
+
+PyDoc_STRVAR(seal_libc_doc,
+             "seal_libc() -> (blocks, bytes, held)\n\nTake the free memory of "
+             "glibc's malloc out\nof use, until `held` goes. None where malloc "
+             "is another or this is not\nthe main thread.");
+
+static PyObject *
+seal_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    struct held *held = PyMem_Calloc(1, sizeof *held);
+    if (held == NULL) {
+        return PyErr_NoMemory();
+    }
+    held->pid = getpid();
+    PyObject *capsule = PyCapsule_New(held, HELD, held_release);
+    if (capsule == NULL) {
+        PyMem_Free(held);
+        return NULL;
+    }
+    int err = cl_libc_seal(&held->seal);
+    if (err < 0) {
+        Py_DECREF(capsule);
+        if (err == -ENOTSUP) {
+            Py_RETURN_NONE;
+        }
+        return cl_raise_reading(err, 0, "mem");
+    }
+    return Py_BuildValue("(KKN)", held->seal.blocks, held->seal.bytes,
+                         capsule);
+}
+
 PyMethodDef cl_heap_methods[] = {
     {"trim_pools", trim_pools, METH_NOARGS, trim_pools_doc},
     {"seal_pools", seal_pools, METH_VARARGS, seal_pools_doc},
     {"trim_libc", trim_libc, METH_NOARGS, trim_libc_doc},
+    {"seal_libc", seal_libc, METH_NOARGS, seal_libc_doc},
     {"scan_heap", scan_heap, METH_VARARGS, scan_heap_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -1,5 +1,5 @@
-/* Make what lives immortal, and fill its hash caches: two kinds of write that
- * a child would otherwise make to a page it shares.
+/* Make what lives immortal, and fill its caches: two kinds of write that a
+ * child would otherwise make to a page it shares.
  *
  * One walk with a stack of its own. Once an object is immortal the mark itself
  * says that the walk has been there; only what was immortal before, or has to
@@ -23,6 +23,15 @@ enum hashing {
     HASH_MOMENT, /* kept; asks the time zone, which may be anybody's */
 };
 
+/* Caches that cost memory once they are filled. */
+enum fill {
+    FILL_DICTS = 1,    /* __dict__ of instances that keep their values inline */
+    FILL_TEXTS = 2,    /* UTF-8 of a str that is not ASCII */
+    FILL_WEAKREFS = 4, /* the weak reference that weakref.ref(op) shares */
+};
+
+#define FILLS 3
+
 struct kind {
     PyTypeObject *type; /* NULL: a free slot */
     const char *reason; /* why instances were left mortal, or NULL */
@@ -30,6 +39,7 @@ struct kind {
     bool collect;       /* and given back */
     bool leaf;          /* instances refer to nothing but their type */
     enum hashing hashing;
+    unsigned fill; /* what there is to fill in an instance, enum fill */
     size_t made, left, hashed;
 };
 
@@ -43,6 +53,8 @@ struct walk {
     PyObject *stops; /* borrowed: tuple of (type, reason, collect) */
     PyObject *zones; /* borrowed: types whose utcoffset() is C code */
     PyTypeObject *moments[4];
+    unsigned fill; /* enum fill */
+    size_t filled[FILLS], filled_bytes;
     bool immortal, prehash, data_only;
     bool tracked_known; /* every tracked immortal has been on the stack */
     int err;
@@ -129,12 +141,30 @@ is_leaf(const PyTypeObject *type)
            type == Py_TYPE(Py_None);
 }
 
+static unsigned
+fill_of(const struct walk *w, PyTypeObject *type)
+{
+    unsigned fill = 0;
+    if (cl_type_makes_dicts(type)) {
+        fill |= FILL_DICTS;
+    }
+    if (type == &PyUnicode_Type) {
+        fill |= FILL_TEXTS;
+    }
+    if (PyType_SUPPORTS_WEAKREFS(type) &&
+        !PyType_IsSubtype(type, &PyType_Type)) {
+        fill |= FILL_WEAKREFS;
+    }
+    return fill & w->fill;
+}
+
 static void
 kind_init(const struct walk *w, struct kind *kind, PyTypeObject *type)
 {
     kind->type = type;
     kind->leaf = is_leaf(type);
     kind->hashing = hashing_of(w, type);
+    kind->fill = fill_of(w, type);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(w->stops); i++) {
         PyObject *stop = PyTuple_GET_ITEM(w->stops, i);
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(stop, 0);
@@ -280,6 +310,53 @@ fill_hash(struct walk *w, PyObject *op, enum hashing hashing)
     }
 }
 
+/* ---- Caches that cost memory ---- */
+
+/* What a block takes of pymalloc, its GC head included. */
+static size_t
+block_bytes(size_t size, bool gc)
+{
+    size += gc ? 16 : 0;
+    return (size + 15) & ~(size_t)15;
+}
+
+static void
+filled(struct walk *w, int which, size_t bytes)
+{
+    w->filled[which]++;
+    w->filled_bytes += bytes;
+}
+
+/* None of this runs Python code. What it makes is visited at once: not every
+ * traversal leads there. What cannot be made stays unmade. */
+static void
+fill(struct walk *w, PyObject *op, unsigned what)
+{
+    if ((what & FILL_DICTS) && cl_object_lacks_dict(op)) {
+        PyObject *dict = PyObject_GenericGetDict(op, NULL);
+        if (dict != NULL) {
+            filled(w, 0, block_bytes(sizeof(PyDictObject), true));
+            Py_DECREF(dict); /* op holds it */
+            (void)visit(dict, w);
+        }
+    }
+    if ((what & FILL_TEXTS) && cl_text_lacks_utf8(op)) {
+        Py_ssize_t size;
+        if (PyUnicode_AsUTF8AndSize(op, &size) != NULL) {
+            filled(w, 1, block_bytes((size_t)size + 1, false));
+        }
+    }
+    if ((what & FILL_WEAKREFS) && cl_object_lacks_weakref(op)) {
+        /* Held for good: whoever asks is given this one. */
+        PyObject *ref = PyWeakref_NewRef(op, NULL);
+        if (ref != NULL) {
+            filled(w, 2, block_bytes(sizeof(PyWeakReference), true));
+            (void)visit(ref, w);
+        }
+    }
+    PyErr_Clear();
+}
+
 /* ---- The walk ---- */
 
 /* Why this one object has to stay mortal, or NULL. */
@@ -342,8 +419,12 @@ visit(PyObject *op, void *arg)
     }
     enum hashing hashing = kind->hashing;
     bool leaf = kind->leaf && !kind->stop;
+    unsigned to_fill = kind->fill;
     bool fresh = w->immortal && !cl_object_is_immortal(op);
     if (leaf && !fresh && w->immortal) {
+        if (to_fill) {
+            fill(w, op, to_fill);
+        }
         return 0;
     }
     if (kind->stop || (fresh && !leaf)) {
@@ -372,6 +453,9 @@ visit(PyObject *op, void *arg)
     }
     if (w->prehash && hashing >= HASH_KEPT) {
         fill_hash(w, op, hashing);
+    }
+    if (to_fill) {
+        fill(w, op, to_fill);
     }
     if (!leaf && w->err == 0) {
         w->err = cl_ptrstack_push(&w->todo, (uintptr_t)op);
@@ -483,8 +567,9 @@ walk_roots(struct walk *w, PyObject *roots)
 
 /* ---- The result ---- */
 
-/* (kinds, collected): a list of (type, reason or None, made, left, hashed),
- * and a list of the objects of types that are to be collected. */
+/* (kinds, collected, filled): a list of (type, reason or None, made, left,
+ * hashed), a list of the objects of types that are to be collected, and how
+ * many dicts, texts and weak references were filled, with how many bytes. */
 static PyObject *
 walk_result(const struct walk *w)
 {
@@ -514,7 +599,10 @@ walk_result(const struct walk *w)
             goto done;
         }
     }
-    result = PyTuple_Pack(2, kinds, collected);
+    result = Py_BuildValue(
+        "(OO(nnnn))", kinds, collected, (Py_ssize_t)w->filled[0],
+        (Py_ssize_t)w->filled[1], (Py_ssize_t)w->filled[2],
+        (Py_ssize_t)w->filled_bytes);
 done:
     Py_XDECREF(kinds);
     Py_XDECREF(collected);
@@ -571,10 +659,12 @@ moments_load(struct walk *w)
 
 PyDoc_STRVAR(
     immortalize_doc,
-    "immortalize(roots, stops, zones, prehash, immortal)\n"
+    "immortalize(roots, stops, zones, prehash, immortal, fill=0)\n"
     "--\n\n"
     "Walk from roots (a tuple; None: everything) and mark each object "
-    "immortal,\nfill its hash cache, or both. -> (kinds, collected)");
+    "immortal,\nfill its hash cache, or both. fill: 1 makes the __dict__ of "
+    "instances, 2 the\nUTF-8 of strings, 4 weak references. -> (kinds, "
+    "collected, filled)");
 
 static PyObject *
 immortalize(PyObject *module, PyObject *args)
@@ -582,9 +672,9 @@ immortalize(PyObject *module, PyObject *args)
     PyObject *roots, *result = NULL;
     struct walk w = {0};
     int prehash, immortal;
-    if (!PyArg_ParseTuple(args, "OO!O!pp:immortalize", &roots, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "OO!O!pp|I:immortalize", &roots, &PyTuple_Type,
                           &w.stops, &PyTuple_Type, &w.zones, &prehash,
-                          &immortal)) {
+                          &immortal, &w.fill)) {
         return NULL;
     }
     if (roots != Py_None && !PyTuple_Check(roots)) {

@@ -115,6 +115,30 @@ cl_refcount_restore(PyObject *op, uint64_t word)
 {
 }
 
+bool
+cl_type_makes_dicts(const PyTypeObject *type)
+{
+    return false;
+}
+
+bool
+cl_object_lacks_dict(PyObject *op)
+{
+    return false;
+}
+
+bool
+cl_text_lacks_utf8(PyObject *op)
+{
+    return false;
+}
+
+bool
+cl_object_lacks_weakref(PyObject *op)
+{
+    return false;
+}
+
 int
 cl_gc_lists(struct cl_gc_lists *out)
 {
@@ -341,6 +365,45 @@ void
 cl_refcount_restore(PyObject *op, uint64_t word)
 {
     memcpy(op, &word, sizeof word);
+}
+
+/* ---- Caches ---- */
+
+bool
+cl_type_makes_dicts(const PyTypeObject *type)
+{
+    return PyType_HasFeature((PyTypeObject *)type, Py_TPFLAGS_MANAGED_DICT);
+}
+
+bool
+cl_object_lacks_dict(PyObject *op)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return _PyObject_GetManagedDict(op) == NULL;
+#elif PY_VERSION_HEX >= 0x030c0000
+    PyDictOrValues at = *_PyObject_DictOrValuesPointer(op);
+    return _PyDictOrValues_IsValues(at) || _PyDictOrValues_GetDict(at) == NULL;
+#else
+    return *_PyObject_ManagedDictPointer(op) == NULL;
+#endif
+}
+
+bool
+cl_text_lacks_utf8(PyObject *op)
+{
+    return PyUnicode_IS_COMPACT(op) && !PyUnicode_IS_ASCII(op) &&
+           ((PyCompactUnicodeObject *)op)->utf8 == NULL;
+}
+
+bool
+cl_object_lacks_weakref(PyObject *op)
+{
+    Py_ssize_t offset = Py_TYPE(op)->tp_weaklistoffset;
+    const PyWeakReference *first =
+        *(PyWeakReference **)(void *)((char *)op + offset);
+    /* The one that is shared comes first. */
+    return first == NULL || first->wr_callback != NULL ||
+           !PyWeakref_CheckRefExact((PyObject *)first);
 }
 
 bool

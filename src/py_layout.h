@@ -66,6 +66,22 @@ void cl_object_set_immortal(PyObject *op);
 /* Write back what cl_refcount_word gave. */
 void cl_refcount_restore(PyObject *op, uint64_t word);
 
+/* ---- Caches that an object fills when it is asked ---- */
+
+/* Whether instances keep their values beside their __dict__'s place, so that
+ * the dict itself is made on demand. */
+bool cl_type_makes_dicts(const PyTypeObject *type);
+
+/* Whether an instance of such a type has no __dict__ yet. */
+bool cl_object_lacks_dict(PyObject *op);
+
+/* Whether a str that is not ASCII has no UTF-8 of itself yet. */
+bool cl_text_lacks_utf8(PyObject *op);
+
+/* Whether weakref.ref(op) would make a weak reference, not find one. Only for
+ * what is no type and supports weak references. */
+bool cl_object_lacks_weakref(PyObject *op);
+
 /* Whether this generator, coroutine or asynchronous generator is running. */
 bool cl_generator_is_running(PyObject *op);
 
