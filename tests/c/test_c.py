@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all".split()
 FLAGS = "-std=c11 -D_GNU_SOURCE -g -O0".split()  # warnings are lint's affair
 
 Compile = Callable[..., None]
+
+pytestmark = pytest.mark.any_python
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +66,14 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 def objects(compiled: Compile, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Every src/cl_*.c, compiled; their include path has no Python.h."""
     folder = tmp_path_factory.mktemp("objects")
-    made = []
-    for source in sorted(SOURCES.glob("cl_*.c")):
+
+    def make(source: Path) -> Path:
         out = folder / f"{source.stem}.o"
         compiled("-c", source, "-o", out)
-        made.append(out)
-    return made
+        return out
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(make, sorted(SOURCES.glob("cl_*.c"))))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("test_*.c")))

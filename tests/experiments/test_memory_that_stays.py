@@ -7,7 +7,7 @@ from cowlab._runner import run
 
 @pytest.fixture(scope="module")
 def placed():
-    return run("survivor-placement", repeat=1, parameters={"tuples": 300_000})
+    return run("survivor-placement", repeat=1, parameters={"tuples": 200_000})
 
 
 def test_placement_decides(placed):
@@ -28,7 +28,7 @@ def test_a_trim_gives_back_what_the_bars_say(placed):
 
 
 def test_the_bars_add_up_to_the_growth():
-    result = run("tracemalloc-gap", repeat=1, parameters={"pairs": 200_000})
+    result = run("tracemalloc-gap", repeat=1, parameters={"pairs": 100_000})
     assert not result.failures
     names = ("requested", "rounding", "pools", "tracer", "libc", "rest")
     total = sum(result.median("traced", name) for name in names)

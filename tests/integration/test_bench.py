@@ -39,6 +39,7 @@ def harness():
     del sys.modules["harness"]
 
 
+@pytest.mark.any_python
 def test_every_row_runs_or_says_why_not():
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler for the floors")

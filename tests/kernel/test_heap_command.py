@@ -109,7 +109,9 @@ def test_the_picture() -> None:
 def test_the_plot() -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("rich")
+    program = """
     from cowlab._pools import scan
     from cowlab.report._heap import plot
-
     assert plot(scan()).axes
+    """
+    run(textwrap.dedent(program))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 
 import confine
@@ -46,6 +47,7 @@ WORLDS = {
 }
 
 
+@cache
 def confined(*ways: str) -> dict[str, dict[str, object]]:
     """What host() says in a fresh interpreter that is confined in these ways."""
     done = subprocess.run(

@@ -26,6 +26,7 @@ EXPERIMENT = Experiment(
 )
 
 
+@pytest.mark.any_python
 @given(st.integers(1, 10**18))
 def test_a_whole_number_means_itself_however_it_is_grouped(number):
     parameter = Parameter(1)
@@ -35,11 +36,13 @@ def test_a_whole_number_means_itself_however_it_is_grouped(number):
     assert type(parameter.parse(str(number))) is int
 
 
+@pytest.mark.any_python
 @given(st.floats(0, 1))
 def test_a_fraction_means_itself(number):
     assert Parameter(0.5, minimum=0, maximum=1).parse(repr(number)) == number
 
 
+@pytest.mark.any_python
 @given(st.integers(1, 10**6), st.sampled_from(["KiB", "MiB", "GiB"]))
 def test_a_size_has_units(number, unit):
     factor = 1024 ** ("KMG".index(unit[0]) + 1)
@@ -48,6 +51,7 @@ def test_a_size_has_units(number, unit):
     assert parameter.parse(f"{number} {unit.lower()}") == number * factor
 
 
+@pytest.mark.any_python
 @given(st.text())
 def test_any_text_is_a_value_of_the_right_type_or_one_sentence(text):
     for parameter in EXPERIMENT.parameters.values():
@@ -105,6 +109,7 @@ def test_unknown_names_suggest_the_nearest():
         load("zzz")
 
 
+@pytest.mark.any_python
 @given(st.text(), st.lists(st.text(min_size=1)))
 def test_a_suggestion_is_one_of_the_names_or_all(word, names):
     text = suggest(word, names)

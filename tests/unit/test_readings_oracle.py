@@ -22,6 +22,8 @@ from cowlab import (
     _native,
 )
 
+pytestmark = pytest.mark.any_python
+
 QUICK = settings(max_examples=100, deadline=None)
 
 

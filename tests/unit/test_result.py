@@ -114,6 +114,7 @@ def cuts(data, path=()):
             yield from cuts(data[key], (*path, key))
 
 
+@pytest.mark.any_python
 @settings(max_examples=200)
 @given(st.data())
 def test_a_result_damaged_anywhere_loads_or_is_refused_in_a_sentence(draw):

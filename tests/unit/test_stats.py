@@ -9,11 +9,13 @@ from cowlab._stats import median, summarise
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.any_python
 @given(st.lists(st.integers() | st.floats(-1e300, 1e300), min_size=1))
 def test_the_median_is_the_standard_librarys(values):
     assert median(values) == pytest.approx(statistics.median(values))
 
 
+@pytest.mark.any_python
 @given(st.lists(finite, min_size=1))
 def test_a_summary_is_in_order_and_of_all_values(values):
     summary = summarise(iter(values))
@@ -23,6 +25,7 @@ def test_a_summary_is_in_order_and_of_all_values(values):
     assert summary.max in values
 
 
+@pytest.mark.any_python
 @given(st.lists(finite, min_size=1), st.randoms())
 def test_the_order_of_the_values_does_not_matter(values, random):
     shuffled = list(values)
