@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = [
@@ -101,6 +103,18 @@ class ResultError(ChildError):
 
 class CoreMissing(Unsupported, ImportError):
     """The C core is not there for this interpreter; the message says why."""
+
+
+@contextlib.contextmanager
+def needs(what: str, install: str) -> Iterator[None]:
+    """Around imports: Unsupported, with the line to type, for a package not there."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "cowlab"):
+            raise  # a fault of ours
+        raise Unsupported(f"{what} needs {package}: pip install {install}") from None
 
 
 def native(what: str) -> Any:

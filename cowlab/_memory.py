@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cowlab._errors import ReadingError, Unsupported
+from cowlab._errors import ReadingError, Unsupported, needs
 from cowlab._pagemap import (
     BITS,
     PAGE,
@@ -231,7 +231,8 @@ class _Pages:
     """The pages that a process has in memory, as columns: entry, address, bits."""
 
     def __init__(self, entries: Smaps) -> None:
-        import numpy
+        with needs("What two processes share", "numpy"):
+            import numpy
 
         ranges, owners = _resident(entries)
         words: PageMap = pagemap(entries.pid, ranges)

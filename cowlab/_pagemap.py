@@ -12,7 +12,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from cowlab import _native
-from cowlab._errors import Unsupported
+from cowlab._errors import Unsupported, needs
 from cowlab._native import Words as _Words
 
 if TYPE_CHECKING:
@@ -69,12 +69,8 @@ class Words(_Words):
 
     def numpy(self) -> NDArray[np.uint64]:
         """A read-only numpy array of these words, which copies nothing."""
-        try:
+        with needs("An array (memoryview() gives the same words)", "numpy"):
             import numpy
-        except ImportError:
-            raise Unsupported(
-                "numpy is not installed here: pip install numpy, or use the memoryview"
-            ) from None
         return numpy.asarray(memoryview(self))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
 
-from cowlab._errors import CowlabError
+from cowlab._errors import CowlabError, needs
 from cowlab._experiment import Column
 from cowlab._stats import Summary, summarise
 
@@ -187,7 +187,8 @@ class Result:
         return page([self])
 
     def __str__(self) -> str:
-        from cowlab.report._text import as_text
+        with needs("The text of a result", "rich"):
+            from cowlab.report._text import as_text
 
         return as_text([self])
 
@@ -233,7 +234,8 @@ class Comparison:
         return page(self.results)
 
     def __str__(self) -> str:
-        from cowlab.report._text import as_text
+        with needs("The text of a result", "rich"):
+            from cowlab.report._text import as_text
 
         return as_text(self.results)
 

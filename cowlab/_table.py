@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
+from cowlab._errors import needs
+
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 _NUMPY = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<u8", "q": "<i8"}
@@ -63,7 +65,8 @@ class Table(Sequence[Row], Generic[Row]):
     @property
     def dtype(self) -> Any:
         """The rows' type, as numpy names it."""
-        import numpy as np
+        with needs("A type of numpy's", "numpy"):
+            import numpy as np
 
         codes = self._format.format[1:]
         pairs = zip(self._fields, codes, strict=True)

@@ -9,6 +9,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from cowlab._errors import needs
 from cowlab._pins import Pin
 from cowlab._pools import Heap
 from cowlab.report._format import figure
@@ -47,7 +48,8 @@ def picture(heap: Heap, most: int | None = SHOWN) -> list[str]:
 
 def plot(heap: Heap) -> Any:
     """The same as a matplotlib figure: arenas down, pools across, full ones dark."""
-    from matplotlib.figure import Figure
+    with needs("A plot", "'cowlab[plots]'"):
+        from matplotlib.figure import Figure
 
     order = sorted(heap.arenas, key=lambda arena: arena.live)
     lines = {arena.address: i for i, arena in enumerate(order)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cowlab._errors import Unsupported, UsageError
+from cowlab._errors import UsageError, needs
 from cowlab._result import Result
 from cowlab._suggest import suggest
 from cowlab.report._format import scale
@@ -20,12 +20,8 @@ def plot(results: Sequence[Result], metric: str | None = None) -> Any:
     The line on a bar is from the smallest to the largest sample, the dot what was
     published.
     """
-    try:
+    with needs("A plot", "'cowlab[plots]'"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise Unsupported(
-            "A plot needs matplotlib: pip install 'cowlab[plots]'"
-        ) from None
     columns = {column.metric: column for column in columns_of(results)}
     name = metric or next(iter(columns), "")
     if name not in columns:
