@@ -6,6 +6,7 @@ own, so that whatever the arm prints cannot be taken for it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -23,15 +24,31 @@ def main(order: str) -> None:
     pipe: int = todo["pipe"]
     os.set_inheritable(pipe, False)
     me = os.getpid()
-    # Should the runner be killed, nobody is left to end an arm that does not end.
+    _end_with_the_runner(pipe, True)
+    # For an arm that closes the pipe, should the runner be killed too.
     signal.alarm(todo["seconds"])
     answer = {"probe": _probe, "run": _run, "trial": _trial}[todo["do"]](todo)
     if os.getpid() != me:
         os._exit(1)  # a child that the arm forked and let run on
+    _end_with_the_runner(pipe, False)
     data = json.dumps(answer).encode() + b"\n"
     while data:
         data = data[os.write(pipe, data) :]
     os.close(pipe)
+
+
+def _end_with_the_runner(pipe: int, wanted: bool) -> None:
+    """Whether the kernel is to kill this process group when the runner is killed.
+
+    The runner alone reads the pipe, and a pipe can send a signal when its last reader
+    goes. It sends one when it is read from, too: not wanted once an answer is written.
+    """
+    flags = fcntl.fcntl(pipe, fcntl.F_GETFL) & ~os.O_ASYNC
+    if wanted:
+        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+        flags |= os.O_ASYNC
+    fcntl.fcntl(pipe, fcntl.F_SETFL, flags)
 
 
 def _probe(todo: dict[str, Any]) -> dict[str, Any]:

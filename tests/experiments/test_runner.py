@@ -197,6 +197,15 @@ def test_a_run_that_is_ended_takes_its_arm_along(number, tmp_path):
     assert (code, err, left) == (128 + number, b"", [])
 
 
+def test_a_run_that_is_killed_takes_its_arm_along(tmp_path):
+    code, _, _, left = send_while_an_arm_sleeps(signal.SIGKILL, tmp_path)
+    assert code == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while left and (left := session(int(left[0][3]))):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
 def test_ctrl_c_keeps_what_was_finished(tmp_path):
     saved = tmp_path / "result.json"
     code, out, err, left = send_while_an_arm_sleeps(
