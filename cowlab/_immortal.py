@@ -164,9 +164,7 @@ def walk(
         made += made_here
         hashed += hashed_here
     filled = dict(zip(FILLS, counts, strict=True))
-    report = ImmortalReport(
-        made, by_type, left, hashed, seconds, filled, filled_bytes
-    )
+    report = ImmortalReport(made, by_type, left, hashed, seconds, filled, filled_bytes)
     return report, files
 
 

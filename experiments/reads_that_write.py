@@ -2,7 +2,8 @@
 
 Each arm builds objects, forks, and lets the child do one thing with each of them. The
 recorder says what field of what was written first on each page that the child copied.
-Then the parent prepares (``prepare_fork()``) and forks once more, to show what is left.
+Then the parent prepares with all steps (``prepare_fork(fill=True)``) and forks once
+more, to show what is left.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from cowlab._experiment import (
 )
 from cowlab._forking import measure
 from cowlab._result import Result
-from cowlab.experiments._operations import OPERATIONS
+from cowlab.experiments._operations import OPERATIONS, READS
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
@@ -83,7 +84,7 @@ def run_arm(arm: str, *, objects: int) -> Metrics:
 
 
 def _prepared(use: Any, data: Any, scale: float) -> float | None:
-    """Pages that the same copies after prepare_fork(); None where that cannot be."""
+    """Pages that the same copies after preparation; None where that cannot be."""
     from cowlab._prepare import prepare_fork
 
     try:
@@ -95,8 +96,11 @@ def _prepared(use: Any, data: Any, scale: float) -> float | None:
 
 def reading_writes(result: Result) -> Verdict:
     """Of the operations that change nothing a program could see."""
-    writes = {op.name for op in OPERATIONS[-14:]} | {"bytearray-write"}
-    reads = [arm for arm in result.arms if arm not in writes and arm != "nothing"]
+    reads = [
+        operation.name
+        for operation in READS
+        if operation.name in result.arms and operation.name != "nothing"
+    ]
     copying = [arm for arm in reads if result.median(arm, "copied") > FLOOR]
     counted = sum(result.median(arm, "counts") for arm in reads)
     total = sum(result.median(arm, "copied") for arm in reads)
@@ -143,7 +147,7 @@ EXPERIMENT = Experiment(
         Column("heap", "heap", about="by allocating or freeing"),
         Column("kernel", "kernel", about="by a system call"),
         Column("other", "other", about="static data, stacks, unrecorded, unknown"),
-        Column("prepared", "prepared", about="all, after prepare_fork()"),
+        Column("prepared", "prepared", about="all, after prepare_fork(fill=True)"),
     ),
     run_arm=run_arm,
     parameters={"objects": Parameter(10_000, "objects in the parent", minimum=100)},

@@ -2,6 +2,7 @@
 #include "cl_libc.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -150,9 +151,9 @@ cl_libc_seal(struct cl_libc_seal *seal)
     if (getpid() != (pid_t)syscall(SYS_gettid)) {
         return -ENOTSUP;
     }
-    struct cl_memory *memory = mmap(NULL, sizeof *memory,
-                                    PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct cl_memory *memory =
+        mmap(NULL, sizeof *memory, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         return -ENOMEM;
     }
@@ -174,6 +175,9 @@ cl_libc_seal(struct cl_libc_seal *seal)
     take_sizes(seal, &chunks, TCACHE_MAX, UINT64_MAX);
     take_sizes(seal, &chunks, 0, TCACHE_MAX);
     take_small(seal, chunks.top);
+#ifdef __GLIBC__
+    malloc_trim(0); /* what is beyond comes fresh, too */
+#endif
 done:
     cl_buf_release(&maps);
     cl_buf_release(&chunks.sizes);

@@ -72,8 +72,8 @@ struct search {
     uint64_t region_start, region_end;
     uint64_t heap_start, heap_end; /* the brk heap; 0: there is none */
     uint64_t heap_at;              /* where a chunk of it begins */
-    struct cl_chunk large; /* the last large chunk */
-    uint64_t no_large;  /* none begins in its mapping up to here */
+    struct cl_chunk large;         /* the last large chunk */
+    uint64_t no_large;             /* none begins in its mapping up to here */
     /* the last pool */
     uint64_t pool_at;
     int pool_err;

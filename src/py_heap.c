@@ -261,10 +261,11 @@ held_release(PyObject *capsule)
     PyMem_Free(held);
 }
 
-PyDoc_STRVAR(seal_libc_doc,
-             "seal_libc() -> (blocks, bytes, held)\n\nTake the free memory of "
-             "glibc's malloc out\nof use, until `held` goes. None where malloc "
-             "is another or this is not\nthe main thread.");
+PyDoc_STRVAR(
+    seal_libc_doc,
+    "seal_libc() -> (blocks, bytes, held)\n\nTake the free memory of "
+    "glibc's malloc out\nof use, until `held` goes. None where malloc "
+    "is another or this is not\nthe main thread.");
 
 static PyObject *
 seal_libc(PyObject *module, PyObject *Py_UNUSED(ignored))

@@ -7,58 +7,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "cl_ptrs.h"
-#include "py_layout.h"
 #include "py_module.h"
-
-/* Needs Python.h before it. */
-#include <datetime.h>
-
-/* What hashing an instance of a type would do. */
-enum hashing {
-    HASH_NEVER,  /* not hashable, or somebody's own __hash__ */
-    HASH_PURE,   /* known code, and nothing is kept */
-    HASH_KEPT,   /* known code, and the object keeps the result */
-    HASH_TUPLE,  /* as the items; kept from 3.14 */
-    HASH_MOMENT, /* kept; asks the time zone, which may be anybody's */
-};
-
-/* Caches that cost memory once they are filled. */
-enum fill {
-    FILL_DICTS = 1,    /* __dict__ of instances that keep their values inline */
-    FILL_TEXTS = 2,    /* UTF-8 of a str that is not ASCII */
-    FILL_WEAKREFS = 4, /* the weak reference that weakref.ref(op) shares */
-};
-
-#define FILLS 3
-
-struct kind {
-    PyTypeObject *type; /* NULL: a free slot */
-    const char *reason; /* why instances were left mortal, or NULL */
-    bool stop;          /* all instances are left mortal */
-    bool collect;       /* and given back */
-    bool leaf;          /* instances refer to nothing but their type */
-    enum hashing hashing;
-    unsigned fill; /* what there is to fill in an instance, enum fill */
-    size_t made, left, hashed;
-};
-
-struct walk {
-    struct cl_ptrset seen;
-    struct cl_ptrset module_dicts; /* where only data was asked for */
-    struct cl_ptrstack todo;
-    struct cl_ptrstack collected;
-    struct kind *kinds;
-    size_t kinds_mask, kinds_used, last;
-    PyObject *stops; /* borrowed: tuple of (type, reason, collect) */
-    PyObject *zones; /* borrowed: types whose utcoffset() is C code */
-    PyTypeObject *moments[4];
-    unsigned fill; /* enum fill */
-    size_t filled[FILLS], filled_bytes;
-    bool immortal, prehash, data_only;
-    bool tracked_known; /* every tracked immortal has been on the stack */
-    int err;
-};
+#include "py_walk.h"
 
 /* ---- What is known of each type ---- */
 
@@ -108,30 +58,6 @@ kinds_reserve(struct walk *w)
     return 0;
 }
 
-static enum hashing
-hashing_of(const struct walk *w, PyTypeObject *type)
-{
-    hashfunc hash = type->tp_hash;
-    if (hash == PyUnicode_Type.tp_hash || hash == PyBytes_Type.tp_hash ||
-        hash == PyFrozenSet_Type.tp_hash) {
-        return HASH_KEPT; /* a frozenset keeps its items' hashes, too */
-    }
-    if (hash == PyTuple_Type.tp_hash) {
-        return HASH_TUPLE;
-    }
-    if (hash == PyLong_Type.tp_hash || hash == PyFloat_Type.tp_hash ||
-        hash == PyComplex_Type.tp_hash || hash == PyBaseObject_Type.tp_hash ||
-        hash == Py_TYPE(Py_None)->tp_hash) {
-        return HASH_PURE;
-    }
-    for (int i = 0; i < 4; i++) {
-        if (w->moments[i] != NULL && hash == w->moments[i]->tp_hash) {
-            return HASH_MOMENT;
-        }
-    }
-    return HASH_NEVER;
-}
-
 static bool
 is_leaf(const PyTypeObject *type)
 {
@@ -141,30 +67,13 @@ is_leaf(const PyTypeObject *type)
            type == Py_TYPE(Py_None);
 }
 
-static unsigned
-fill_of(const struct walk *w, PyTypeObject *type)
-{
-    unsigned fill = 0;
-    if (cl_type_makes_dicts(type)) {
-        fill |= FILL_DICTS;
-    }
-    if (type == &PyUnicode_Type) {
-        fill |= FILL_TEXTS;
-    }
-    if (PyType_SUPPORTS_WEAKREFS(type) &&
-        !PyType_IsSubtype(type, &PyType_Type)) {
-        fill |= FILL_WEAKREFS;
-    }
-    return fill & w->fill;
-}
-
 static void
 kind_init(const struct walk *w, struct kind *kind, PyTypeObject *type)
 {
     kind->type = type;
     kind->leaf = is_leaf(type);
-    kind->hashing = hashing_of(w, type);
-    kind->fill = fill_of(w, type);
+    kind->hashing = cl_hashing_of(w, type);
+    kind->fill = cl_fill_of(w, type);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(w->stops); i++) {
         PyObject *stop = PyTuple_GET_ITEM(w->stops, i);
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(stop, 0);
@@ -182,12 +91,8 @@ kind_init(const struct walk *w, struct kind *kind, PyTypeObject *type)
     }
 }
 
-static int visit(PyObject *op, void *arg);
-
-/* What is known of `type`; the first time, the walk visits the type itself.
- * NULL with w->err set. Valid until the next call. */
-static struct kind *
-kind_of(struct walk *w, PyTypeObject *type)
+struct kind *
+cl_kind_of(struct walk *w, PyTypeObject *type)
 {
     if (w->kinds != NULL && w->kinds[w->last].type == type) {
         return &w->kinds[w->last];
@@ -199,162 +104,13 @@ kind_of(struct walk *w, PyTypeObject *type)
     if (w->kinds[i].type == NULL) {
         kind_init(w, &w->kinds[i], type);
         w->kinds_used++;
-        if (visit((PyObject *)type, w) != 0) {
+        if (cl_visit_once((PyObject *)type, w) != 0) {
             return NULL;
         }
         i = kind_slot(w, type);
     }
     w->last = i;
     return &w->kinds[i];
-}
-
-/* ---- Hash caches ---- */
-
-static bool
-is_zone(const struct walk *w, PyObject *zone)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(w->zones); i++) {
-        if ((PyObject *)Py_TYPE(zone) == PyTuple_GET_ITEM(w->zones, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether a moment's hash runs C code only. */
-static bool
-moment_is_safe(const struct walk *w, PyObject *op)
-{
-    PyTypeObject *datetime = w->moments[0], *time = w->moments[1];
-    PyObject *zone = Py_None;
-    if (PyObject_TypeCheck(op, datetime)) {
-        zone = PyDateTime_DATE_GET_TZINFO(op);
-    } else if (PyObject_TypeCheck(op, time)) {
-        zone = PyDateTime_TIME_GET_TZINFO(op);
-    }
-    return zone == Py_None || is_zone(w, zone);
-}
-
-/* Whether hash(op) runs known C code only, all the way down. */
-static bool
-hash_is_safe(struct walk *w, PyObject *op, int depth)
-{
-    struct kind *kind = kind_of(w, Py_TYPE(op));
-    if (kind == NULL || depth > 32) {
-        return false;
-    }
-    switch (kind->hashing) {
-    case HASH_NEVER:
-        return false;
-    case HASH_PURE:
-    case HASH_KEPT:
-        return true;
-    case HASH_MOMENT:
-        return moment_is_safe(w, op);
-    case HASH_TUPLE:
-        break;
-    }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(op); i++) {
-        PyObject *item = PyTuple_GET_ITEM(op, i);
-        if (item == NULL || !hash_is_safe(w, item, depth + 1)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Whether the object has a place for its hash, and nothing in it yet. */
-static bool
-hash_is_missing(PyObject *op, enum hashing hashing)
-{
-    switch (hashing) {
-    case HASH_NEVER:
-    case HASH_PURE:
-        return false;
-    case HASH_TUPLE:
-#if PY_VERSION_HEX >= 0x030e0000
-        return ((PyTupleObject *)op)->ob_hash == -1;
-#else
-        return false;
-#endif
-    case HASH_MOMENT:
-        return ((PyDateTime_Delta *)op)->hashcode == -1;
-    case HASH_KEPT:
-        break;
-    }
-    if (PyUnicode_Check(op)) {
-        return ((PyASCIIObject *)op)->hash == -1;
-    }
-    if (PyAnySet_Check(op)) {
-        return ((PySetObject *)op)->hash == -1;
-    }
-    _Py_COMP_DIAG_PUSH _Py_COMP_DIAG_IGNORE_DEPR_DECLS return (
-        (PyBytesObject *)op)
-            ->ob_shash == -1;
-    _Py_COMP_DIAG_POP
-}
-
-static void
-fill_hash(struct walk *w, PyObject *op, enum hashing hashing)
-{
-    if (!hash_is_missing(op, hashing) || !hash_is_safe(w, op, 0)) {
-        return;
-    }
-    if (PyObject_Hash(op) == -1) {
-        PyErr_Clear(); /* it stays without, as it would have */
-        return;
-    }
-    struct kind *kind = kind_of(w, Py_TYPE(op));
-    if (kind != NULL) {
-        kind->hashed++;
-    }
-}
-
-/* ---- Caches that cost memory ---- */
-
-/* What a block takes of pymalloc, its GC head included. */
-static size_t
-block_bytes(size_t size, bool gc)
-{
-    size += gc ? 16 : 0;
-    return (size + 15) & ~(size_t)15;
-}
-
-static void
-filled(struct walk *w, int which, size_t bytes)
-{
-    w->filled[which]++;
-    w->filled_bytes += bytes;
-}
-
-/* None of this runs Python code. What it makes is visited at once: not every
- * traversal leads there. What cannot be made stays unmade. */
-static void
-fill(struct walk *w, PyObject *op, unsigned what)
-{
-    if ((what & FILL_DICTS) && cl_object_lacks_dict(op)) {
-        PyObject *dict = PyObject_GenericGetDict(op, NULL);
-        if (dict != NULL) {
-            filled(w, 0, block_bytes(sizeof(PyDictObject), true));
-            Py_DECREF(dict); /* op holds it */
-            (void)visit(dict, w);
-        }
-    }
-    if ((what & FILL_TEXTS) && cl_text_lacks_utf8(op)) {
-        Py_ssize_t size;
-        if (PyUnicode_AsUTF8AndSize(op, &size) != NULL) {
-            filled(w, 1, block_bytes((size_t)size + 1, false));
-        }
-    }
-    if ((what & FILL_WEAKREFS) && cl_object_lacks_weakref(op)) {
-        /* Held for good: whoever asks is given this one. */
-        PyObject *ref = PyWeakref_NewRef(op, NULL);
-        if (ref != NULL) {
-            filled(w, 2, block_bytes(sizeof(PyWeakReference), true));
-            (void)visit(ref, w);
-        }
-    }
-    PyErr_Clear();
 }
 
 /* ---- The walk ---- */
@@ -409,11 +165,11 @@ leave(struct walk *w, PyObject *op, struct kind *kind)
 
 /* Mark one object, and put it on the stack if the walk goes on from it. 0, or
  * w->err: a traversal stops at anything but 0. */
-static int
-visit(PyObject *op, void *arg)
+int
+cl_visit_once(PyObject *op, void *arg)
 {
     struct walk *w = arg;
-    struct kind *kind = kind_of(w, Py_TYPE(op));
+    struct kind *kind = cl_kind_of(w, Py_TYPE(op));
     if (kind == NULL) {
         return w->err;
     }
@@ -422,9 +178,7 @@ visit(PyObject *op, void *arg)
     unsigned to_fill = kind->fill;
     bool fresh = w->immortal && !cl_object_is_immortal(op);
     if (leaf && !fresh && w->immortal) {
-        if (to_fill) {
-            fill(w, op, to_fill);
-        }
+        cl_fill_caches(w, op, HASH_NEVER, to_fill);
         return 0;
     }
     if (kind->stop || (fresh && !leaf)) {
@@ -451,12 +205,7 @@ visit(PyObject *op, void *arg)
             return w->err;
         }
     }
-    if (w->prehash && hashing >= HASH_KEPT) {
-        fill_hash(w, op, hashing);
-    }
-    if (to_fill) {
-        fill(w, op, to_fill);
-    }
+    cl_fill_caches(w, op, hashing, to_fill);
     if (!leaf && w->err == 0) {
         w->err = cl_ptrstack_push(&w->todo, (uintptr_t)op);
     }
@@ -495,10 +244,10 @@ drain(struct walk *w)
         }
         traverseproc traverse = Py_TYPE(op)->tp_traverse;
         if (traverse != NULL && cl_object_is_gc(op)) {
-            (void)traverse(op, visit, w);
+            (void)traverse(op, cl_visit_once, w);
         }
         if (w->err == 0) {
-            (void)cl_visit_hidden(op, visit, w);
+            (void)cl_visit_hidden(op, cl_visit_once, w);
         }
         if (w->err < 0) {
             return w->err;
@@ -517,7 +266,15 @@ push_immortals(struct walk *w, const struct cl_gc_lists *lists)
         uintptr_t gc = lists->head[i];
         PyObject *op;
         while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
-            if (cl_object_is_immortal(op) &&
+            struct kind *kind = cl_kind_of(w, Py_TYPE(op));
+            if (kind == NULL) {
+                return w->err;
+            }
+            if (!cl_object_is_immortal(op)) {
+                continue;
+            }
+            cl_fill_caches(w, op, kind->hashing, kind->fill);
+            if (w->err < 0 ||
                 (w->err = cl_ptrstack_push(&w->todo, (uintptr_t)op)) < 0) {
                 return w->err;
             }
@@ -537,12 +294,12 @@ walk_all(struct walk *w, const struct cl_gc_lists *lists)
         uintptr_t gc = lists->head[i];
         PyObject *op;
         while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
-            if (visit(op, w) != 0 || drain(w) != 0) {
+            if (cl_visit_once(op, w) != 0 || drain(w) != 0) {
                 return w->err;
             }
         }
     }
-    (void)cl_visit_interpreter(visit, w);
+    (void)cl_visit_interpreter(cl_visit_once, w);
     return w->err < 0 ? w->err : drain(w);
 }
 
@@ -558,7 +315,7 @@ walk_roots(struct walk *w, PyObject *roots)
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); i++) {
         PyObject *root = PyTuple_GET_ITEM(roots, i);
-        if (visit(root, w) != 0 || drain(w) != 0) {
+        if (cl_visit_once(root, w) != 0 || drain(w) != 0) {
             return w->err;
         }
     }
@@ -599,10 +356,10 @@ walk_result(const struct walk *w)
             goto done;
         }
     }
-    result = Py_BuildValue(
-        "(OO(nnnn))", kinds, collected, (Py_ssize_t)w->filled[0],
-        (Py_ssize_t)w->filled[1], (Py_ssize_t)w->filled[2],
-        (Py_ssize_t)w->filled_bytes);
+    result =
+        Py_BuildValue("(OO(nnnn))", kinds, collected, (Py_ssize_t)w->filled[0],
+                      (Py_ssize_t)w->filled[1], (Py_ssize_t)w->filled[2],
+                      (Py_ssize_t)w->filled_bytes);
 done:
     Py_XDECREF(kinds);
     Py_XDECREF(collected);
@@ -636,25 +393,6 @@ check_stops(PyObject *stops)
         }
     }
     return 0;
-}
-
-/* datetime's types, only where the program has loaded them. */
-static void
-moments_load(struct walk *w)
-{
-    PyObject *modules = PyImport_GetModuleDict();
-    if (PyDict_GetItemString(modules, "_datetime") == NULL) {
-        return;
-    }
-    PyDateTime_IMPORT;
-    if (PyDateTimeAPI == NULL) {
-        PyErr_Clear();
-        return;
-    }
-    w->moments[0] = PyDateTimeAPI->DateTimeType;
-    w->moments[1] = PyDateTimeAPI->TimeType;
-    w->moments[2] = PyDateTimeAPI->DateType;
-    w->moments[3] = PyDateTimeAPI->DeltaType;
 }
 
 PyDoc_STRVAR(
@@ -695,7 +433,7 @@ immortalize(PyObject *module, PyObject *args)
     w.prehash = prehash;
     w.immortal = immortal;
     w.data_only = roots != Py_None;
-    moments_load(&w);
+    cl_moments_load(&w);
     /* Hashing a moment allocates: no collection may run under the walk. */
     int was_enabled = PyGC_Disable();
     int err = w.data_only ? walk_roots(&w, roots) : walk_all(&w, &lists);

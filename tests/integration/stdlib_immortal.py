@@ -11,7 +11,7 @@ suite = unittest.TestSuite(
 
 import cowlab  # noqa: E402
 
-report = cowlab.prepare_fork(pause_gc=False)
+report = cowlab.prepare_fork(pause_gc=False, fill=True)
 result = unittest.TextTestRunner(verbosity=0, buffer=True).run(suite)
 made = 0 if report.immortal is None else report.immortal.made
 print(f"{made} immortal, {result.testsRun} tests")

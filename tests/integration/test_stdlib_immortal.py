@@ -1,6 +1,6 @@
 """CPython's own tests pass with everything immortal, frozen and sealed.
 
-A few modules by default; ``COWLAB_STDLIB=1`` runs all of them (three minutes).
+A few modules by default; ``COWLAB_STDLIB=1`` runs all of them (two minutes).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A program over a random graph of objects, run with and without preparation.
 
-Reads {"prepare": bool, "nodes": [...], "steps": [...]} as JSON from its first argument.
-Builds the graph, prepares if asked, forks; parent and child take the same steps, tear
-down all they can and end in the ordinary way. Prints one line each: what they read.
+Reads {"prepare": times, "fill": bool, "nodes": [...], "steps": [...]} as JSON from its
+first argument. Builds the graph, prepares if asked, forks; parent and child take the
+same steps, tear down all they can and end in the ordinary way. Prints one line each:
+what they read.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def main() -> None:
         import cowlab
 
         for _ in range(plan["prepare"]):
-            cowlab.prepare_fork()
+            cowlab.prepare_fork(fill=plan["fill"])
     child = os.fork()
     seen = [step(graph, *one) for one in plan["steps"]]
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0

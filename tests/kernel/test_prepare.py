@@ -141,6 +141,135 @@ def test_immortal_without_the_hashes_and_the_freeze_is_not_enough() -> None:
     assert frozen < unfrozen / 10
 
 
+INSTANCES = (
+    HEAP
+    + """
+import pickle, weakref
+
+class Thing:
+    def __init__(self, i):
+        self.number, self.text = float(i), "t\u00ebxt %d" % i
+
+table = [Thing(i) for i in range(10_000)]
+
+def dicts():
+    return len([thing.__dict__ for thing in table])
+
+def utf8():
+    return len([pickle.dumps(thing.text) for thing in table])
+
+def weakrefs():
+    return len([weakref.ref(thing) for thing in table])
+"""
+)
+
+
+@immortality
+@pytest.mark.parametrize("name", ["dicts", "utf8", "weakrefs"])
+def test_a_cache_that_is_filled_is_not_filled_by_a_child(name: str) -> None:
+    without, copied, figures = fresh(
+        INSTANCES
+        + f"""
+cowlab.prepare_fork()
+without = cowlab.measure({name}).copied
+report = cowlab.prepare_fork(fill="{name}")
+copied = cowlab.measure({name}).copied
+print(json.dumps([without, copied, report.step("fill").figures]))
+"""
+    )
+    assert without > 100
+    assert copied <= 32
+    assert figures[name] >= 10_000
+    assert figures["bytes"] >= 10_000 * 16
+    assert sum(figures.values()) == figures[name] + figures["bytes"]
+
+
+@immortality
+def test_what_was_filled_goes_on_working() -> None:
+    seen = fresh(
+        INSTANCES
+        + """
+cowlab.prepare_fork(fill=True)
+
+def use():
+    first, second = table[:2]
+    space = first.__dict__
+    first.number = 5
+    space["text"] = "new"
+    second.more = 6
+    del second.number
+    called = []
+    ref = weakref.ref(first, called.append)
+    return [
+        space, first.text, vars(second), hasattr(second, "number"),
+        ref() is first, weakref.ref(first) is weakref.ref(first),
+        pickle.loads(pickle.dumps(table[2])).__dict__, table[3].text.encode(),
+    ]
+
+child = cowlab.measure(use).value
+assert child == use()
+print(json.dumps(len(child)))
+"""
+    )
+    assert seen == 8
+
+
+def test_what_there_is_to_fill_is_named() -> None:
+    from cowlab._prepare import prepare_fork
+
+    with pytest.raises(cowlab.UsageError, match=r"fill: there is no 'dict'.*dicts"):
+        prepare_fork(fill=["dict"])
+
+
+BUFFERS = (
+    HEAP
+    + """
+table = [bytearray(600 + i % 3000) for i in range(10_000)]
+del table[::2]
+
+def buffers():
+    return len([bytearray(600 + i % 2000) for i in range(300)])
+"""
+)
+
+
+def test_buffers_do_not_go_into_the_holes_of_shared_pages() -> None:
+    plain, sealed, blocks, again = fresh(
+        BUFFERS
+        + """
+cowlab.trim(libc=True)
+cowlab.seal()
+plain = cowlab.measure(buffers).copied
+first = cowlab.seal(libc=True)
+sealed = cowlab.measure(buffers).copied
+again = cowlab.seal(libc=True)
+assert [len(row) for row in table] == [600 + i % 3000 for i in range(1, 10_000, 2)]
+print(json.dumps([plain, sealed, first.libc_blocks, again.libc_blocks]))
+"""
+    )
+    if blocks is None:
+        pytest.skip("this malloc is not glibc's")
+    assert plain > 100
+    assert sealed <= 64
+    assert blocks > 4000
+    # What the first held was given back: there is about as much to hold.
+    assert abs(again - blocks) < 1000
+
+
+def test_libc_is_sealed_in_a_child_whose_heap_grew() -> None:
+    assert fresh(
+        BUFFERS
+        + """
+def grow():
+    more = [bytearray(600 + i % 3000) for i in range(10_000)]
+    del more[::2]
+    return cowlab.seal(libc=True).libc_blocks, len(more)
+
+print(json.dumps(cowlab.measure(grow).value[0]))
+"""
+    ) in (None, pytest.approx(10_000, abs=4000))
+
+
 def test_hashes_are_filled_on_every_version() -> None:
     code = (
         HEAP
@@ -261,6 +390,7 @@ print(json.dumps([[step.name, step.done, step.reason] for step in report.steps])
         "collect",
         "trim",
         "prehash",
+        "fill",
         "immortalize",
         "freeze",
         "seal",

@@ -79,8 +79,10 @@ ALL_STEPS = [
 ]
 
 
-def run(prepare: int, nodes: object, steps: object) -> list[str]:
-    plan = json.dumps({"prepare": prepare, "nodes": nodes, "steps": steps})
+def run(prepare: int, nodes: object, steps: object, *, fill: bool = False) -> list[str]:
+    plan = json.dumps(
+        {"prepare": prepare, "fill": fill, "nodes": nodes, "steps": steps}
+    )
     done = subprocess.run(
         [sys.executable, str(PROGRAM), plan],
         capture_output=True,
@@ -95,10 +97,10 @@ def run(prepare: int, nodes: object, steps: object) -> list[str]:
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(nodes=nodes, steps=steps, times=st.integers(1, 2))
-@example(nodes=EVERYTHING, steps=ALL_STEPS, times=1)
-@example(nodes=EVERYTHING, steps=ALL_STEPS, times=2)
-def test_random_graphs(nodes: object, steps: object, times: int) -> None:
+@given(nodes=nodes, steps=steps, times=st.integers(1, 2), fill=st.booleans())
+@example(nodes=EVERYTHING, steps=ALL_STEPS, times=1, fill=False)
+@example(nodes=EVERYTHING, steps=ALL_STEPS, times=2, fill=True)
+def test_random_graphs(nodes: object, steps: object, times: int, fill: bool) -> None:
     plain = run(0, nodes, steps)
     assert len(plain) == 2
-    assert run(times, nodes, steps) == plain
+    assert run(times, nodes, steps, fill=fill) == plain
