@@ -9,6 +9,10 @@ import os
 import platform
 import sys
 import sysconfig
+from typing import Any
+
+from cowlab._host import host
+from cowlab._smaps import maps
 
 __all__ = ["environment"]
 
@@ -16,7 +20,7 @@ ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "libasan")
 
 
 def environment() -> dict[str, str | int | bool | None]:
-    """This interpreter and this machine. None is "could not be read"."""
+    """This interpreter and this machine, as ``host()`` finds them; None is unknown."""
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -28,50 +32,21 @@ def environment() -> dict[str, str | int | bool | None]:
         "kernel": f"{os.uname().sysname} {os.uname().release}",
         "machine": os.uname().machine,
         "cpus": os.cpu_count(),
-        "page_size": os.sysconf("SC_PAGE_SIZE"),
-        "thp": _thp(),
-        "memory": _meminfo("MemTotal"),
-        "swap": _meminfo("SwapTotal"),
-        "cgroup": _cgroup(),
+        "page_size": host().page_size.value,
+        "thp": _part("thp", "setting"),
+        "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "swap": _part("swap", "total"),
+        "cgroup": _part("cgroup", "version"),
     }
 
 
-def _read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return None
-
-
-def _thp() -> str | None:
-    """The chosen word of "always [madvise] never"."""
-    text = _read("/sys/kernel/mm/transparent_hugepage/enabled") or ""
-    return text.partition("[")[2].partition("]")[0] or None
-
-
-def _meminfo(field: str) -> int | None:
-    for line in (_read("/proc/meminfo") or "").splitlines():
-        name, _, rest = line.partition(":")
-        if name == field:
-            return int(rest.split()[0]) * 1024
-    return None
-
-
-def _cgroup() -> int | None:
-    """The version that has the memory controller, which may be neither."""
-    for line in (_read("/proc/self/cgroup") or "").splitlines():
-        if "memory" in line.split(":")[1].split(","):
-            return 1
-    controllers = _read("/sys/fs/cgroup/cgroup.controllers") or ""
-    return 2 if "memory" in controllers.split() else None
+def _part(capability: str, key: str) -> Any:
+    value = host()[capability].value
+    return None if value is None else value[key]
 
 
 def _allocator() -> str:
     """Python's allocator, then the C library's where it is another than usual."""
-    chosen = os.environ.get("PYTHONMALLOC", "")
-    if sys.flags.ignore_environment or chosen in ("", "default"):
-        chosen = "pymalloc"
-    maps = _read("/proc/self/maps") or ""
-    libc = [name for name in ALLOCATORS if name in maps]
-    return " over ".join([chosen, *libc])
+    chosen = host().pymalloc.value or "unknown"
+    paths = " ".join(entry.path or "" for entry in maps())
+    return " over ".join([chosen, *(name for name in ALLOCATORS if name in paths)])
