@@ -17,8 +17,8 @@ C_FILES := $(wildcard src/*.[ch] tests/c/*.[ch] tests/c/fuzz/*.[ch])
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(wildcard src/*.[ch]) \
     $(sort $(shell find cowlab experiments -name '*.py*' -not -name '*.py[cod]'))
 
-.PHONY: help lab build test test-all test-c fuzz lint format coverage bench \
-    dist clean FORCE
+.PHONY: help lab build test test-all test-c cross fuzz lint format coverage \
+    bench clean FORCE
 
 help:  ## this text
 	@echo "make TARGET [PYTHON=python3.13] [ARGS='further arguments']"
@@ -38,6 +38,9 @@ test-all:  ## the tests on every other supported CPython
 
 test-c: build  ## only the C parts, as plain programs under sanitizers
 	@$(PY) -m pytest tests/c $(ARGS)
+
+cross: $(VENV)/.made  ## compile for aarch64 and run the plain C tests under qemu
+	@tools/cross $(PY)
 
 fuzz: $(VENV)/.made  ## feed the C parsers random input for SECONDS=60
 	@$(PY) tools/fuzz.py --seconds $(SECONDS) $(ARGS)

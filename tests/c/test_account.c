@@ -90,7 +90,7 @@ test_identity(void)
 {
     srand(1);
     for (int round = 0; round < 200; round++) {
-        struct cl_pages readings[4] = {{0}, {0}, {0}, {0}};
+        struct cl_pages readings[4] = {0};
         struct cl_tally tallies[CL_NKINDS];
         uint64_t page = 0;
         for (int i = 0; i < 300; i++) {
