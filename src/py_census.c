@@ -212,8 +212,9 @@ know_kind(struct walk *w, PyTypeObject *type)
 /* ---- The walk ---- */
 
 static int
-drain(struct walk *w)
+drain(void *arg)
 {
+    struct walk *w = arg;
     PyObject *op;
     while ((op = (PyObject *)cl_ptrstack_pop(&w->todo)) != NULL) {
         if (Py_TYPE(op) != w->last.type &&
@@ -229,33 +230,6 @@ drain(struct walk *w)
             (void)cl_visit_hidden_kind(op, kind.hidden, visit, w);
         }
         if (w->err < 0) {
-            return w->err;
-        }
-    }
-    return 0;
-}
-
-static int
-walk_lists(struct walk *w, const struct cl_gc_lists *lists)
-{
-    for (int i = 0; i < CL_GC_LISTS; i++) {
-        uintptr_t gc = lists->head[i];
-        PyObject *op;
-        while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
-            if (visit(op, w) != 0 || drain(w) != 0) {
-                return w->err;
-            }
-        }
-    }
-    (void)cl_visit_interpreter(visit, w);
-    return w->err < 0 ? w->err : drain(w);
-}
-
-static int
-walk_roots(struct walk *w, PyObject *roots)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); i++) {
-        if (visit(PyTuple_GET_ITEM(roots, i), w) != 0 || drain(w) != 0) {
             return w->err;
         }
     }
@@ -550,8 +524,8 @@ census(PyObject *module, PyObject *roots)
     double start = seconds(), walked = start, summed = start;
     int err = note_frozen(&w, &lists);
     if (err == 0) {
-        err =
-            roots == Py_None ? walk_lists(&w, &lists) : walk_roots(&w, roots);
+        err = roots == Py_None ? cl_walk_all(&lists, visit, drain, &w)
+                               : cl_walk_items(roots, visit, drain, &w);
     }
     if (err == 0) {
         walked = seconds();

@@ -235,8 +235,9 @@ note_module_dict(struct walk *w, PyObject *op)
 }
 
 static int
-drain(struct walk *w)
+drain(void *arg)
 {
+    struct walk *w = arg;
     PyObject *op;
     while ((op = (PyObject *)cl_ptrstack_pop(&w->todo)) != NULL) {
         if (w->data_only && (w->err = note_module_dict(w, op)) < 0) {
@@ -290,17 +291,7 @@ walk_all(struct walk *w, const struct cl_gc_lists *lists)
     if (w->immortal && push_immortals(w, lists) < 0) {
         return w->err;
     }
-    for (int i = 0; i < CL_GC_LISTS; i++) {
-        uintptr_t gc = lists->head[i];
-        PyObject *op;
-        while ((op = cl_gc_next(lists->head[i], &gc)) != NULL) {
-            if (cl_visit_once(op, w) != 0 || drain(w) != 0) {
-                return w->err;
-            }
-        }
-    }
-    (void)cl_visit_interpreter(cl_visit_once, w);
-    return w->err < 0 ? w->err : drain(w);
+    return cl_walk_all(lists, cl_visit_once, drain, w);
 }
 
 static int
@@ -313,13 +304,7 @@ walk_roots(struct walk *w, PyObject *roots)
             return -ENOMEM;
         }
     }
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); i++) {
-        PyObject *root = PyTuple_GET_ITEM(roots, i);
-        if (cl_visit_once(root, w) != 0 || drain(w) != 0) {
-            return w->err;
-        }
-    }
-    return 0;
+    return cl_walk_items(roots, cl_visit_once, drain, w);
 }
 
 /* ---- The result ---- */

@@ -284,3 +284,31 @@ cl_visit_interpreter(visitproc visit, void *arg)
 }
 
 #endif
+
+int
+cl_walk_all(const struct cl_gc_lists *lists, visitproc visit, cl_drain drain,
+            void *arg)
+{
+    int err = 0;
+    for (int i = 0; i < CL_GC_LISTS; i++) {
+        uintptr_t gc = lists->head[i];
+        PyObject *op;
+        while (err == 0 && (op = cl_gc_next(lists->head[i], &gc)) != NULL) {
+            err = visit(op, arg);
+            err = err != 0 ? err : drain(arg);
+        }
+    }
+    err = err != 0 ? err : cl_visit_interpreter(visit, arg);
+    return err != 0 ? err : drain(arg);
+}
+
+int
+cl_walk_items(PyObject *tuple, visitproc visit, cl_drain drain, void *arg)
+{
+    int err = 0;
+    for (Py_ssize_t i = 0; err == 0 && i < PyTuple_GET_SIZE(tuple); i++) {
+        err = visit(PyTuple_GET_ITEM(tuple, i), arg);
+        err = err != 0 ? err : drain(arg);
+    }
+    return err;
+}
