@@ -338,7 +338,8 @@ def prepare_fork(
        shared pages.
 
     Each can be switched off. With ``pause_gc`` the collector is off in this process
-    from now on, and on again in each child it forks if it was on here. Before each
+    from now on, and on again in each child it forks if it was on here (not under uWSGI,
+    whose workers run no hook that would do so: there it stays as it was). Before each
     later fork of this process a hook collects, freezes and seals what was made since;
     the hooks are installed once however often one prepares, and children do not inherit
     the duty.
@@ -367,6 +368,7 @@ def prepare_fork(
     }
     plan = _Plan(asked, findings)
     was_on = gc.isenabled()
+    pause_gc = pause_gc and "uwsgi" not in sys.modules  # it forks in C, without hooks
 
     def warm_up() -> Mapping[str, int]:
         if warm is not None:

@@ -213,10 +213,18 @@ class TrialReport:
         enough = min(better.values()) + NOISE * plain.median
         return next(arm for arm in PREFERRED if better.get(arm, enough + 1) <= enough)
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole report as plain data."""
+    @property
+    def lines(self) -> str:
+        """What to paste for the recommendation and the server; "" where there is none.
+
+        Each was tried on that server, and prepares before the first fork.
+        """
         from cowlab._advice import lines_to_paste
 
+        return lines_to_paste(self.recommendation or "", self.server, self.command)
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole report as plain data."""
         best = self.recommendation
         return {
             "report": "trial",
@@ -238,7 +246,7 @@ class TrialReport:
             },
             "recommendation": best,
             "server": self.server,
-            "lines": lines_to_paste(best, self.server) if best else None,
+            "lines": self.lines or None,
             "blame": [asdict(one) for one in self.blame],
         }
 

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cowlab._advice import lines_to_paste
 from cowlab._trial import Blamed, Difference, TrialReport
 from cowlab.report._console import print_indented
 from cowlab.report._format import figure
@@ -263,10 +262,9 @@ def render(report: TrialReport, console: Console) -> None:
     print_indented(console, Text(first, style="bold"), 4)
     for text in rest:
         print_indented(console, Text(text), 4)
-    if report.recommendation:
-        lines = lines_to_paste(report.recommendation, report.server)
+    if report.lines:
         console.print(f"\nFor {report.server}:\n", highlight=False)
-        for line in lines.splitlines():
+        for line in report.lines.splitlines():
             console.print(Text(f"    {line}".rstrip()), soft_wrap=True)
     for blame in report.blame:
         console.print()
@@ -304,9 +302,8 @@ def as_html(report: TrialReport) -> str:
     if "plain" in report.arms:
         parts += [_html_table(*_forecast(report)), f"<small>{escape(FORECAST)}</small>"]
     parts += [f"<p>{escape(text)}</p>" for text in _recommendation(report)]
-    if report.recommendation:
-        lines = lines_to_paste(report.recommendation, report.server)
-        parts.append(f"<pre>{escape(lines)}</pre>")
+    if report.lines:
+        parts.append(f"<pre>{escape(report.lines)}</pre>")
     for blame in report.blame:
         parts.append(f"<p>{escape(_blame_title(blame))}</p>")
         if blame.lines:

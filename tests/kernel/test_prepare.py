@@ -376,6 +376,19 @@ print(json.dumps(cowlab.measure(prepare_again).value))
     ) == [True, False, True]
 
 
+def test_under_uwsgi_the_collector_is_not_paused() -> None:
+    """Its workers run no hooks: nothing would ever switch it on again."""
+    assert fresh(
+        LISTS % 1000
+        + """
+import types
+sys.modules["uwsgi"] = types.ModuleType("uwsgi")
+report = cowlab.prepare_fork()
+print(json.dumps([report.gc_paused, gc.isenabled()]))
+"""
+    ) == [False, True]
+
+
 def test_steps_are_in_order_and_each_can_be_left_out() -> None:
     steps = fresh(
         HEAP

@@ -1,0 +1,278 @@
+"""The lines that a trial prints, pasted as they are into the server they are for."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cowlab
+from cowlab._advice import lines_to_paste
+
+EVIDENCE = """
+import gc, json, os, sys
+
+table = {f"key {i}": {"name": str(i), "values": [i, i + 1]} for i in range(10_000)}
+
+def evidence():
+    with open("/proc/self/smaps_rollup") as file:
+        private = sum(int(line.split()[1]) for line in file if "Private_Dirty" in line)
+    return {
+        "total": sum(len(row["name"]) + row["values"][1] for row in table.values()),
+        "pid": os.getpid(),
+        "collects": gc.isenabled(),
+        "frozen": gc.get_freeze_count(),
+        "references": sys.getrefcount(table["key 7"]),
+        "private": private,
+    }
+"""
+
+WSGI = """
+from evidence import evidence, json
+
+def app(environ, start_response):
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(evidence()).encode()]
+"""
+
+CELERY = """
+import time
+from pathlib import Path
+from celery import Celery
+from evidence import evidence
+
+here = Path(__file__).parent
+app = Celery("shop", broker="filesystem://", backend=f"file://{here}/results")
+app.conf.broker_transport_options = {
+    "data_folder_in": f"{here}/queue",
+    "data_folder_out": f"{here}/queue",
+    "control_folder": f"{here}/control",
+    "polling_interval": 0.1,
+}
+
+@app.task(name="look")
+def look():
+    time.sleep(0.2)  # so that the other worker has the next one
+    return evidence()
+
+"""
+
+ASK_CELERY = """
+import json, shop
+asked = [shop.look.delay() for _ in range(4)]
+print(json.dumps([one.get(timeout=40) for one in asked]))
+"""
+
+POOL = """
+import json, time
+
+from evidence import evidence
+
+def look(_):
+    time.sleep(0.2)
+    return evidence()
+
+LINES
+    print(json.dumps(pool.map(look, range(4), chunksize=1)))
+"""
+
+COMMAND = {
+    "target": "shop:app",
+    "kind": "wsgi",
+    "requests": [],
+    "workers": 2,
+    "warm": 0,
+}
+immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+
+ARMS = ["prepare", *(["both"] if immortality else ["freeze"])]
+
+
+def needs(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed here")
+
+
+def environment() -> dict[str, str]:
+    path = [str(Path(cowlab.__file__).parents[1]), "."]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, *command: str, stop: int = signal.SIGTERM
+) -> Iterator[Callable[[Callable[[], Any]], Any]]:
+    """A server; the value waits until something is true, and gives it."""
+    log = folder / "log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(),
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+
+    def wait_for(what: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 60
+        while not (found := what()):
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        return found
+
+    try:
+        yield wait_for
+    finally:
+        os.killpg(server.pid, stop)
+        server.wait(60)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
+def of_two_workers(port: int) -> list[dict[str, Any]] | None:
+    """What each of two workers says, the last time that it was asked."""
+    found: dict[int, dict[str, Any]] = {}
+    for _ in range(20):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as got:
+                one = json.load(got)
+        except OSError:
+            return None
+        found[one["pid"]] = one
+        if len(found) == 2:
+            return list(found.values())
+    return None
+
+
+def check(workers: list[dict[str, Any]]) -> None:
+    """Each worker was forked by a process in which the lines had done their work."""
+    assert len({one["pid"] for one in workers}) == 2
+    for one in workers:
+        assert one["total"] == 50_043_890
+        assert one["collects"], "the collector is off: garbage would be kept for ever"
+        # A collection on 3.14 takes immortal objects off its lists: few are left.
+        assert one["frozen"] > (0 if immortality else 10_000)
+        if immortality:
+            assert one["references"] > 1 << 29
+            assert one["private"] < 6_000  # KiB; the table alone is more
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "evidence.py").write_text(EVIDENCE)
+    (tmp_path / "shop.py").write_text(WSGI)
+    return tmp_path
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_gunicorn(here: Path, arm: str) -> None:
+    needs("gunicorn")
+    lines = lines_to_paste(arm, "gunicorn", COMMAND)
+    assert ("cowlab.contrib.gunicorn" in lines) == (arm == "prepare")
+    (here / "gunicorn.conf.py").write_text(lines)
+    port = free_port()
+    command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}"]
+    with running(here, *command, "--workers", "2", "shop:app") as wait_for:
+        check(wait_for(lambda: of_two_workers(port)))
+
+
+def test_gunicorn_with_a_warm_up(here: Path) -> None:
+    needs("gunicorn")
+    asked = {"target": "/?1", "method": "GET", "headers": {}, "body": ""}
+    command = COMMAND | {"warm": 2, "requests": [asked, asked]}
+    lines = lines_to_paste("prepare", "gunicorn", command)
+    assert 'requests=["/?1"]' in lines
+    (here / "gunicorn.conf.py").write_text(lines)
+    port = free_port()
+    server = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}"]
+    with running(here, *server, "--workers", "2", "shop:app") as wait_for:
+        check(wait_for(lambda: of_two_workers(port)))
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_uwsgi(here: Path, arm: str) -> None:
+    uwsgi = shutil.which("uwsgi", path=str(Path(sys.executable).parent))
+    if uwsgi is None:
+        pytest.skip("uwsgi is not installed here")
+    (here / "prepared.py").write_text(lines_to_paste(arm, "uwsgi", COMMAND))
+    port = free_port()
+    options = "--master --processes 2 --module prepared --need-app --die-on-term"
+    command = [uwsgi, "--http-socket", f"127.0.0.1:{port}", *options.split()]
+    with running(here, *command) as wait_for:
+        check(wait_for(lambda: of_two_workers(port)))
+
+
+def test_celery(here: Path) -> None:
+    needs("celery")
+    for name in ("queue", "control", "results"):
+        (here / name).mkdir()
+    (here / "shop.py").write_text(CELERY + lines_to_paste("prepare", "celery", COMMAND))
+    options = "-A shop worker --pool prefork --concurrency 2"
+    celery = [sys.executable, "-m", "celery", *options.split()]
+    with running(here, *celery, stop=signal.SIGKILL):  # SIGTERM takes six seconds
+        asked = subprocess.run(
+            [sys.executable, "-c", ASK_CELERY],
+            cwd=here,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=90,
+        )
+    assert asked.returncode == 0, asked.stderr + (here / "log").read_text()
+    check(json.loads(asked.stdout))
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_multiprocessing(here: Path, arm: str) -> None:
+    lines = lines_to_paste(arm, "multiprocessing", COMMAND)
+    assert ("cowlab.contrib.multiprocessing" in lines) == (arm == "prepare")
+    program = POOL.replace("LINES\n", lines.removesuffix("...").rstrip(" "))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=here,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    check(json.loads(done.stdout))
+
+
+def test_what_the_lines_name() -> None:
+    """The application, the workers and the warm-up are those of the trial."""
+    dotted = COMMAND | {"target": "a.b:site.app", "workers": 6}
+    lines = lines_to_paste("prepare", "uwsgi", dotted)
+    assert "from a.b import site\n" in lines
+    assert "application = site.app\n" in lines
+    assert "--processes 6" in lines
+    same = lines_to_paste("freeze", "uwsgi", COMMAND | {"target": "a:application"})
+    assert "from a import application\n" in same
+    warmed = COMMAND | {"warm": 3, "kind": "exercise", "target": "a:work"}
+    for server in ("gunicorn", "uwsgi", "celery", "multiprocessing"):
+        assert "warm_up: a function of yours" in (
+            lines_to_paste("prepare", server, warmed)
+        )
+        assert "warm_up" not in lines_to_paste("freeze", server, warmed)
+        assert lines_to_paste("plain", server, warmed) == ""
