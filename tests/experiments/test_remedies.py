@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from cowlab import Unsupported
 from cowlab._experiment import MIB, load
 from cowlab._result import Result, Sample
 from cowlab._runner import judge, run
@@ -29,10 +30,41 @@ def test_objects_are_copied_and_the_rest_is_not(measured):
     rows = ROWS * (64 + 3 * 32) * 2
     for arm in ("objects", "freeze"):
         assert measured.median(arm, "growth") > 0.9 * rows
+    if "ksm" in measured.arms:
+        assert measured.median("ksm", "growth") < 0.5 * rows
     for arm in ("array", "shared-memory", "file", "pickled", "immortal"):
         if arm in measured.arms:
             assert measured.median(arm, "copied") < 0.2 * rows
             assert measured.median(arm, "growth") < 0.3 * rows
+
+
+def test_ksm_is_left_as_it_was(tmp_path, monkeypatch):
+    """Settings that may be written, and ones that may not."""
+    from cowlab.experiments import remedies
+
+    for name, value in {"run": "0", "pages_to_scan": "100"}.items():
+        (tmp_path / name).write_text(f"{value}\n")
+    monkeypatch.setattr(remedies, "KSM", tmp_path)
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: Library(0))
+    with pytest.raises(LookupError), remedies._ksm():
+        assert (tmp_path / "run").read_text() == "1"
+        raise LookupError
+    assert (tmp_path / "run").read_text() == "0"
+    assert (tmp_path / "pages_to_scan").read_text() == "100"
+    monkeypatch.setattr(remedies, "KSM_SETTINGS", {"run": "1", "nowhere": "1"})
+    with pytest.raises(Unsupported, match="CONFIG_KSM"), remedies._ksm():
+        pass
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: Library(-1))
+    monkeypatch.setattr(remedies, "KSM_SETTINGS", {"run": "1"})
+    with pytest.raises(Unsupported, match="needs Linux 6"), remedies._ksm():
+        pass
+
+
+class Library:
+    """A C library whose prctl has one answer, so that KSM is not asked for here."""
+
+    def __init__(self, answer):
+        self.prctl = lambda *_: answer
 
 
 def test_each_way_has_its_size_and_the_cost_of_a_read(measured):
