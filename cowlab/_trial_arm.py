@@ -28,6 +28,8 @@ from cowlab._web import Asgi, Request, wsgi
 
 __all__ = ["run"]
 
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
 LINES = 15
 """Rows of a blame table that are kept."""
 
@@ -403,7 +405,12 @@ def _lines(report: Any) -> dict[str, Any]:
         "copied": blame.copied,
         "page_size": blame.page_size,
         "lines": [
-            {"line": row.name, "pages": row.pages, "causes": dict(row.causes)}
+            {
+                # The trial's own are told by their short names.
+                "line": row.name.removeprefix(_HERE),
+                "pages": row.pages,
+                "causes": dict(row.causes),
+            }
             for row in blame.by_line()[:LINES]
         ],
         "limits": list(blame.limits),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cowlab._trial import Blamed, Difference, TrialReport
+from cowlab._trial import ARMS, Blamed, Difference, TrialReport
 from cowlab.report._console import print_indented
 from cowlab.report._format import figure
 
@@ -100,22 +101,42 @@ def _troubles(report: TrialReport) -> Iterable[tuple[str, str]]:
         yield "Interrupted: only what was finished is shown.", "yellow"
     for failure in report.failures:
         if failure.kind == "unsupported":
-            yield f"{failure.arm}: not here. {failure.why}", ""
+            why = failure.why.removeprefix(f"{failure.arm}: ")
+            yield f"{failure.arm}: not here. {why}", ""
         else:
             yield f"{failure.arm} {failure.kind}: {failure.why}", "red"
     for one in report.differences:
         yield _difference(one, report), "red"
     if not report.compared:
         yield "Results were not compared: equal work is taken for granted.", "yellow"
-    warned: dict[str, list[str]] = {}
+    yield from ((text, "yellow") for text in _warnings(report))
+
+
+_NUMBERS = re.compile(r"\d[\d,]*")
+
+
+def _warnings(report: TrialReport) -> Iterable[str]:
+    """One for all that differ in their numbers only, which are then ranges."""
+    found: dict[tuple[str, ...], tuple[list[str], list[list[str]]]] = {}
     for sample in report.samples:
         for warning in sample.warnings:
             text = warning.partition(": ")[2] if _of_child(warning) else warning
-            arms = warned.setdefault(text, [])
+            arms, numbers = found.setdefault(tuple(_NUMBERS.split(text)), ([], []))
+            numbers.append(_NUMBERS.findall(text))
             if sample.arm not in arms:
                 arms.append(sample.arm)
-    for warning, arms in warned.items():
-        yield f"warning ({', '.join(arms)}): {warning}", "yellow"
+    for words, (arms, numbers) in found.items():
+        text = words[0]
+        for seen, word in zip(zip(*numbers, strict=True), words[1:], strict=True):
+            text += _range(seen) + word
+        yield f"warning ({', '.join(arm for arm in ARMS if arm in arms)}): {text}"
+
+
+def _range(numbers: Sequence[str]) -> str:
+    if len(set(numbers)) == 1:
+        return numbers[0]
+    values = [int(number.replace(",", "") or "0") for number in numbers]
+    return f"{min(values):,} to {max(values):,}"
 
 
 def _of_child(warning: str) -> bool:
@@ -163,7 +184,8 @@ def _recommendation(report: TrialReport) -> list[str]:
         return [
             "Recommendation: leave it as it is. No remedy that ran here took less than"
             f" plain's {figure(plain.median, 'MiB')} MiB, beyond the spread of the"
-            " samples."
+            " samples.",
+            *_elsewhere(report),
         ]
     size = report.summary(best, "pss")
     saved = plain.median - size.median
@@ -175,12 +197,23 @@ def _recommendation(report: TrialReport) -> list[str]:
     ]
 
 
+def _elsewhere(report: TrialReport) -> Iterable[str]:
+    """Where the remedy that is left out here would be had."""
+    left_out = {one.arm for one in report.failures if one.kind == "unsupported"}
+    version = str(report.environment.get("python", ""))
+    if "immortalize" in left_out and version.startswith("3.11."):
+        yield (
+            "From CPython 3.12 on objects can be immortal, and reading them writes"
+            " nothing: run the trial there as well."
+        )
+
+
 def _costs(report: TrialReport, best: str) -> Iterable[str]:
     sample = next(s for s in report.samples if s.arm == best)
     took = report.summary(best, "prepare_seconds").median
     plain, mine = report.summary("plain", "cpu"), report.summary(best, "cpu")
     told = mine.n > 1 and (mine.min > plain.max or mine.max < plain.min)
-    change = f"{mine.median / plain.median - 1:+.1%}" if plain.median else "not known"
+    change = _change(mine.median / plain.median - 1) if plain.median else "not known"
     note = " (within the spread)" if mine.n > 1 else " (one sample of each)"
     if told:
         note = ""
@@ -200,6 +233,12 @@ def _costs(report: TrialReport, best: str) -> Iterable[str]:
             "Cost: garbage among what was loaded, if any is made later, is never"
             " collected."
         )
+
+
+def _change(part: float) -> str:
+    if abs(part) < 0.0005:
+        return "the same as plain's"
+    return f"{abs(part):.1%} {'more' if part > 0 else 'less'} than plain's"
 
 
 def _blamed(blame: Blamed) -> list[tuple[str, ...]]:

@@ -164,6 +164,11 @@ globals().update(hooks(
     with running(tmp_path, configuration) as server:
         server.wait_until_ready(1)
         load(server, 3)
+        assert "what this worker copied" not in server.log.read_text()
+        os.kill(server.ask()[1], signal.SIGUSR2)
+        server.wait_for(lambda: "what this worker copied" in server.log.read_text())
+        assert server.ask()[0] > 0  # it goes on
+        (tmp_path / "blame.txt").unlink()
     text = (tmp_path / "blame.txt").read_text()
     assert "shop.py" in text
     assert "what this worker copied" in server.log.read_text()

@@ -98,6 +98,7 @@ def test_workers_share_and_do_the_same_work(kind: str) -> None:
 
 
 RECORDED = """
+import os, signal
 from cowlab.contrib.multiprocessing import Pool
 
 table = [[i, i + 1] for i in range(20_000)]
@@ -107,10 +108,12 @@ def epoch(_):
 
 with Pool(1, prepare={"immortalize": False}, record="lines", report_to=%r) as pool:
     print(pool.apply(epoch, (0,)))
+    os.kill(pool.apply(os.getpid), signal.SIGUSR2)
+    print(pool.apply(epoch, (0,)))
 """
 
 
-def test_the_first_worker_records_and_reports_at_its_end(tmp_path: Path) -> None:
+def test_the_first_worker_records_and_reports_when_asked_and_at_its_end(tmp_path: Path) -> None:
     if not cowlab.host()["perf_sigtrap"]:
         pytest.skip(str(cowlab.host()["perf_sigtrap"]))
     program, report = tmp_path / "program.py", tmp_path / "blame.txt"
@@ -124,7 +127,7 @@ def test_the_first_worker_records_and_reports_at_its_end(tmp_path: Path) -> None
         env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{sum(range(1, 20_001))}\n"
+    assert done.stdout == f"{sum(range(1, 20_001))}\n" * 2
     assert report.exists(), done.stderr
-    assert "program.py:7" in report.read_text()
-    assert "what this worker copied" in done.stderr
+    assert "program.py:8" in report.read_text()
+    assert done.stderr.count("what this worker copied") == 2

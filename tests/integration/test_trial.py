@@ -189,8 +189,54 @@ def test_a_forecast_is_what_more_workers_then_take(report: TrialReport) -> None:
     forecast = report.forecast("plain", 3)
     assert forecast.pss == pytest.approx(report.summary("plain", "pss").median)
     assert forecast.ceiling >= forecast.pss
+    assert measured < 1.05 * report.forecast("plain", 6).ceiling
     with pytest.raises(cowlab.UsageError):
         report.forecast("plain", 0)
+
+
+def test_blame_names_the_lines_or_says_why_not() -> None:
+    found = trial(
+        "shop",
+        exercise="shop:read",
+        workers=2,
+        work=20,
+        repeat=1,
+        arms=["prepare"],
+        blame=True,
+    )
+    assert not found.failed
+    best = found.recommendation or "prepare"
+    assert [one.arm for one in found.blame] == ["plain", best]
+    if not cowlab.host()["perf_sigtrap"]:
+        assert all(one.missing and not one.lines for one in found.blame)
+        return
+    plain, after = found.blame
+    first = plain.lines[0]
+    line = PROGRAM.splitlines().index('        row = table[f"key {i}"]') + 1
+    place, _, number = str(first["line"]).rpartition(":")
+    assert place.endswith("shop.py")
+    assert line - 1 <= int(number) <= line + 1
+    assert first["pages"] > 0.5 * plain.copied
+    if immortality:
+        assert after.copied < 0.3 * plain.copied
+    if importlib.util.find_spec("rich") is not None:
+        assert "plain: what copied most of" in found.text
+        assert "shop.py" in found.text
+    assert len(found.to_json()["blame"]) == 2
+
+
+def test_an_interrupted_trial_has_what_was_finished() -> None:
+    def interrupt(done: int, total: int, name: str) -> None:
+        assert total == 2
+        if done == 1:
+            raise KeyboardInterrupt
+
+    options = {"arms": ["freeze"], "workers": 1, "work": 4, "repeat": 1}
+    found = trial(exercise="shop:read", progress=interrupt, **options)  # type: ignore[arg-type]
+    assert found.interrupted
+    assert found.arms == ["plain"]
+    if importlib.util.find_spec("rich") is not None:
+        assert "Interrupted: only what was finished" in found.text
 
 
 def test_an_application_is_asked_without_a_server() -> None:
@@ -407,6 +453,8 @@ def test_the_command_shows_saves_and_exits(here: Path) -> None:
     assert "PSS MiB" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert json.loads(saved.read_text())["report"] == "trial"
+    plain = command("--exercise", "shop:read", *SMALL, "--json", "-")
+    assert json.loads(plain.stdout)["samples"][0]["arm"] == "plain"
     dice = command("--exercise", "shop:dice", *SMALL)
     assert dice.returncode == 1
     assert "--repeat 2 tells which" in " ".join(dice.stdout.split())
