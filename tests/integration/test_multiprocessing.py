@@ -113,7 +113,9 @@ with Pool(1, prepare={"immortalize": False}, record="lines", report_to=%r) as po
 """
 
 
-def test_the_first_worker_records_and_reports_when_asked_and_at_its_end(tmp_path: Path) -> None:
+def test_the_first_worker_records_and_reports_when_asked_and_at_its_end(
+    tmp_path: Path,
+) -> None:
     if not cowlab.host()["perf_sigtrap"]:
         pytest.skip(str(cowlab.host()["perf_sigtrap"]))
     program, report = tmp_path / "program.py", tmp_path / "blame.txt"
