@@ -200,6 +200,26 @@ look_into_pool(struct search *search, struct cl_where *out)
     }
 }
 
+static void
+look_into_chunk(struct search *search, struct cl_where *out,
+                const struct cl_chunk *chunk)
+{
+    uint64_t block = chunk->start + CL_CHUNK_HEADER;
+    /* The next chunk's first word is still ours. */
+    uint64_t size = chunk->size - CL_CHUNK_HEADER / 2;
+    uint64_t hook = search->layout->debug_prefix;
+    out->place = CL_PLACE_CHUNK;
+    if (hook != 0) {
+        /* What pymalloc has from the C library has passed two hooks. */
+        look_into(search, out, block + hook, size - hook);
+        if (out->place == CL_PLACE_OBJECT) {
+            out->block = block;
+            return;
+        }
+    }
+    look_into(search, out, block, size);
+}
+
 static bool
 find_chunk(struct search *search, uint64_t address, struct cl_chunk *out)
 {
@@ -254,10 +274,7 @@ look_at(struct search *search, uint64_t address, struct cl_where *out)
         } else if (!chunk.in_use) {
             out->place = CL_PLACE_CHUNK_FREE;
         } else {
-            out->place = CL_PLACE_CHUNK;
-            /* The next chunk's first word is still ours. */
-            look_into(search, out, chunk.start + CL_CHUNK_HEADER,
-                      chunk.size - CL_CHUNK_HEADER / 2);
+            look_into_chunk(search, out, &chunk);
         }
     }
 }

@@ -26,7 +26,7 @@ import cowlab
 from cowlab._symbols import Symbolizer, parse_maps
 
 N = 10_000
-IMMORTAL = sys.version_info >= (3, 12)
+IMMORTAL = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 # Whether the interpreter's own functions have names: distributions strip them.
 HAS_SYMBOLS = Symbolizer(parse_maps(Path("/proc/self/maps").read_bytes())).names(
     "list_dealloc"

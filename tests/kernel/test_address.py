@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import textwrap
+import time
 from array import array
 
 import pytest
@@ -90,7 +91,7 @@ def test_against_a_census() -> None:
     run(textwrap.dedent(program))
 
 
-@pytest.mark.parametrize("hooks", ["pymalloc", "debug"])
+@pytest.mark.parametrize("hooks", ["pymalloc", "debug", "malloc", "malloc_debug"])
 def test_fields_of_objects(hooks: str) -> None:
     program = """
     import cowlab
@@ -100,7 +101,10 @@ def test_fields_of_objects(hooks: str) -> None:
     made[7].x = 3
     text, number = "".join(["so", "me"]), 10**40
     pair = (text, number)
+    large = bytes(2_000)  # from the C library
     asked = [
+        (id(large), "reference count", "bytes"), (id(large) + 50, "payload", "bytes"),
+        (id(Plain), "reference count", "type"),
         (id(text), "reference count", "str"), (id(text) + 8, "type", "str"),
         (id(text) + 40, "payload", "str"), (id(number) + 3, "reference count", "int"),
         (id(pair) - 16, "GC links", "tuple"), (id(pair) - 1, "GC links", "tuple"),
@@ -217,6 +221,9 @@ def test_in_a_forked_child() -> None:
         signal.pause()
         os._exit(0)
     try:
+        # A collection, which an at-fork handler may set off, uses the GC links.
+        while cowlab.stat(pid).state != "S":
+            time.sleep(0.001)
         for answer in cowlab.whatis_many([id(x) for x in kept], census, pid):
             assert (answer.object, answer.type_name) == (answer.address, "list")
     finally:

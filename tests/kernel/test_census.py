@@ -119,15 +119,22 @@ def test_a_deep_graph(depth: int) -> None:
 
 
 def test_pages_and_foreign_bytes() -> None:
-    """Lists alone on their pages, then lists and floats in turns."""
+    """Lists alone on their pages, then two types of one size in turns."""
+
+    class One:
+        __slots__ = ("x",)
+
+    class Two:
+        __slots__ = ("x",)
+
     page = os.sysconf("SC_PAGE_SIZE")
     alone = [[] for _ in range(20_000)]
     row = reached(alone).find("list")
     assert row.pages >= 20_000 * 56 // page
     assert row.foreign < row.bytes / 20
-    mixed = [(float(i), [i]) for i in range(10_000)]
-    row = reached(mixed).find("tuple")
-    assert 10_000 <= row.objects < 10_200
+    mixed = [one() for _ in range(10_000) for one in (One, Two)]
+    row = reached(mixed).find(f"{__name__}.{One.__qualname__}")
+    assert row.objects == 10_000
     assert row.foreign > row.bytes / 2
 
 

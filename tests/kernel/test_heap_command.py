@@ -10,11 +10,13 @@ import sys
 import textwrap
 
 import pytest
+from conftest import requires
 from heap_programs import run
 
 import cowlab
 
 
+@requires("release_build")
 def test_what_pins_and_what_would_come_back() -> None:
     program = """
     import cowlab
@@ -52,6 +54,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@requires("release_build")
 def test_of_its_own_process() -> None:
     done = command("--trim")
     assert done.returncode == 0, done.stderr

@@ -261,6 +261,7 @@ def test_none_of_the_interpreters_facts_is_wrong_here():
     assert here.pymalloc.available == (
         os.environ.get("PYTHONMALLOC", "pymalloc") == "pymalloc"
         and not sys.flags.dev_mode
+        and bool(here.release_build)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import pytest
+from conftest import requires
 
 import cowlab
 
@@ -20,7 +20,7 @@ def test_the_census_sees_local_variables() -> None:
     assert before["bytes"] - after["bytes"] >= 4_900
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="immortality begins with 3.12")
+@requires("immortality", "release_build")
 def test_preparing_reaches_local_variables() -> None:
     import subprocess
     import textwrap

@@ -12,11 +12,14 @@ import threading
 from pathlib import Path
 
 import pytest
+from conftest import requires
 from heap_machine import check_every_pool
 from heap_programs import COMPARE, run
 
 import cowlab
 from cowlab import _native
+
+pytestmark = requires("release_build")
 
 
 def holes(step: int = 10, count: int = 100_000) -> list[tuple[int, int]]:
@@ -264,11 +267,3 @@ def test_soak() -> None:
     """
     seconds = float(os.environ["COWLAB_SOAK"])
     print(run(COMPARE + textwrap.dedent(program), timeout=seconds + 600))
-
-
-@pytest.mark.skipif(
-    not hasattr(sys, "gettotalrefcount"), reason="a debug build is refused by name"
-)
-def test_a_debug_build_is_refused() -> None:
-    with pytest.raises(cowlab.Unsupported, match="debug build"):
-        cowlab.trim()

@@ -250,12 +250,12 @@ def test_hashes_stay_what_they_were() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(TypeError, match="roots is a list or tuple"):
         prehash({"a": 1})  # type: ignore[arg-type]
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount"):
         with pytest.raises(TypeError, match="not a type"):
             immortalize([[]], keep_mortal=[io.StringIO()])  # type: ignore[list-item]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="this version has immortality")
 def test_311_says_so() -> None:
-    with pytest.raises(cowlab.Unsupported, match=r"CPython 3\.12"):
+    with pytest.raises(cowlab.Unsupported, match=r"CPython 3\.12|a debug build"):
         immortalize([[]])

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 import cowlab
 
@@ -50,7 +51,7 @@ def test_it_imports(coreless):
         "pools()",
         "measure(int)",
         "record()",
-        "immortalize(())",
+        pytest.param("immortalize(())", marks=requires("release_build")),
     ],
 )
 def test_what_cannot_work_says_so(coreless, call):
