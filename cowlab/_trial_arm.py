@@ -247,8 +247,10 @@ class Outcome:
     def __reduce__(self) -> tuple[Any, ...]:
         pairs = zip(self.units, self.values, strict=True)
         units = [(unit, digest(value)) for unit, value in pairs]
+        asked = self.work.kind != "exercise"
+        redirects = sum(asked and value.startswith(b"3") for value in self.values)
         self.work.end()
-        return dict, ({"units": units, "cpu": self.cpu},)
+        return dict, ({"units": units, "cpu": self.cpu, "redirects": redirects},)
 
 
 def digest(value: object) -> str:
@@ -389,9 +391,20 @@ def _run(order: dict[str, Any]) -> dict[str, Any]:
     return {
         "sample": _sample(report, work.count, loaded, prepared),
         "units": [unit for child in report.children for unit in child.value["units"]],
-        "warnings": [*prepared["notes"], *report.warnings],
+        "warnings": [*prepared["notes"], *_redirects(work, report), *report.warnings],
         "modules": _servers(),
     }
+
+
+def _redirects(work: Work, report: Any) -> list[str]:
+    """What is easily taken for the work: being sent to another path."""
+    count = sum(child.value["redirects"] for child in report.children)
+    if not count:
+        return []
+    return [
+        f"{count} of {work.count} requests were answered by a redirect, which is not"
+        " followed: ask for where it leads"
+    ]
 
 
 def _servers() -> list[str]:

@@ -77,6 +77,7 @@ number = 7
 def wsgi(environ, start_response):
     path = environ["PATH_INFO"]
     errors = {"/missing": "404 Not Found", "/bad": "400 Bad Request"}
+    errors["/moved"] = "301 Moved Permanently"
     status = errors.get(path, "200 OK")
     if path == "/raises":
         raise ValueError("not today")
@@ -280,6 +281,14 @@ def test_work_is_dealt_out_at_random_and_alike_in_each_arm() -> None:
         assert all(worker["units"] == 20 for worker in sample.workers)
         for worker in sample.workers:
             assert worker["copied"] > 0.9 * one
+
+
+def test_redirects_are_told() -> None:
+    asked = ["/moved", "/?1"]
+    options = {"workers": 1, "work": 4, "repeat": 1, "arms": ["plain"]}
+    found = trial(wsgi="shop:wsgi", requests=asked, **options)  # type: ignore[arg-type]
+    (told,) = (text for text in found.samples[0].warnings if "redirect" in text)
+    assert told.startswith("2 of 4 requests were answered by a redirect")
 
 
 def test_an_asgi_application_is_started_in_each_worker() -> None:
