@@ -475,6 +475,30 @@ log.more.write("made later")
     assert new.read_text() == "made later"
 
 
+def test_what_lies_about_its_class_does_not_stop_the_flush(tmp_path: Path) -> None:
+    """A proxy answers __class__ with code that can raise; a file's flush can, too."""
+    path = tmp_path / "log"
+    fresh(
+        HEAP
+        + f"""
+import io
+class Proxy:
+    @property
+    def __class__(self):
+        raise RuntimeError("working outside of a request")
+class Broken(io.RawIOBase):
+    def writable(self):
+        raise RuntimeError("no")
+broken = [Broken()]
+log = [open({str(path)!r}, "w")]
+cowlab.prepare_fork()
+log[0].write("kept")
+proxies = [Proxy(), Broken()]
+"""
+    )
+    assert path.read_text() == "kept"
+
+
 @pytest.mark.parametrize("status", [0, 3])
 def test_exit_codes_and_streams(status: int) -> None:
     assert (
