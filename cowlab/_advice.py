@@ -56,7 +56,22 @@ def _body(calls: list[str]) -> str:
     return "\n".join(f"    {call}" for call in calls)
 
 
+_ASGI = (
+    "# With --worker-class uvicorn_worker.UvicornWorker: processes that uvicorn itself"
+    "\n# starts (--workers) load everything anew, and share nothing.\n"
+)
+
+
 def _gunicorn(
+    prepare: bool, imports: str, calls: list[str], command: Mapping[str, Any]
+) -> str:
+    lines = _configuration(prepare, imports, calls, command)
+    if command["kind"] == "asgi":
+        lines = lines.replace("\n", f"\n{_ASGI}", 1)
+    return lines
+
+
+def _configuration(
     prepare: bool, imports: str, calls: list[str], command: Mapping[str, Any]
 ) -> str:
     if prepare and command["warm"]:

@@ -104,6 +104,8 @@ class Work:
             self.function, self.target
         )
         self._served: Asgi | None = None
+        if self.kind == "asgi":
+            _import("asyncio")  # a server's master has it: not each worker anew
 
     def begin(self) -> None:
         """In each process that works, before its first unit."""

@@ -269,6 +269,9 @@ def test_what_the_lines_name() -> None:
     assert "--processes 6" in lines
     same = lines_to_paste("freeze", "uwsgi", COMMAND | {"target": "a:application"})
     assert "from a import application\n" in same
+    for arm in ("prepare", "freeze"):
+        lines = lines_to_paste(arm, "gunicorn", COMMAND | {"kind": "asgi"})
+        assert "UvicornWorker" in lines
     warmed = COMMAND | {"warm": 3, "kind": "exercise", "target": "a:work"}
     for server in ("gunicorn", "uwsgi", "celery", "multiprocessing"):
         assert "warm_up: a function of yours" in (
