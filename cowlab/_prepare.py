@@ -211,21 +211,22 @@ def _collect() -> Mapping[str, int]:
 
 def _trim() -> Mapping[str, int]:
     report = trim_heap(libc=True)
-    return {
-        "bytes": report.bytes,
-        "libc_bytes": report.libc_bytes or 0,
-        "blocks_retired": report.blocks_retired,
-    }
+    figures = {"bytes": report.bytes, "blocks_retired": report.blocks_retired}
+    if report.libc_bytes is not None:
+        figures["libc_bytes"] = report.libc_bytes
+    return figures
 
 
 def _seal() -> Mapping[str, int]:
     report = seal_heap(libc=True)
-    return {
+    figures = {
         "pools_sealed": report.pools_sealed,
         "blocks_retired": report.blocks_retired,
         "bytes_retired": report.bytes_retired,
-        "libc_bytes": report.libc_bytes or 0,
     }
+    if report.libc_bytes is not None:
+        figures["libc_bytes"] = report.libc_bytes
+    return figures
 
 
 def _freeze() -> Mapping[str, int]:

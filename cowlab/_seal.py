@@ -19,7 +19,8 @@ class SealReport:
     what it costs: they cannot be allocated until a block beside them is freed and, for
     most of them, their pool is empty. ``libc_bytes`` in ``libc_blocks`` are what was
     taken out of use in the heap of glibc's malloc, or None where it was not asked for,
-    or the C library's malloc is another, or this is not the main thread.
+    or the C library's malloc is another, or this is not the main thread (nor a child
+    that another thread forked: that goes on with a heap of its own).
     """
 
     pools: int
@@ -50,7 +51,7 @@ def seal(libc: bool = False) -> SealReport:
 
     ``libc=True`` does the same to glibc's malloc, where buffers of more than 512 bytes
     come from: its free blocks are taken out of use, until ``seal(libc=True)`` is called
-    again. Their whole pages are no cost where ``trim(libc=True)`` gave them back first.
+    again, which gives them back first. Their whole pages go back to the system.
 
     Only the calling interpreter's pools are sealed. It costs as much as there are
     partly used pools, a microsecond or so for each.
@@ -65,11 +66,10 @@ def seal(libc: bool = False) -> SealReport:
     figures = _native.seal_pools(_native.allocator() == "pymalloc")
     blocks = size = None
     if libc:
-        _held.clear()
-        sealed = _native.seal_libc()
+        sealed = _native.seal_libc(*_held)
         if sealed is not None:
             blocks, size, held = sealed
-            _held.append(held)
+            _held[:] = [held]
     return SealReport(
         **figures,
         libc_blocks=blocks,

@@ -55,14 +55,18 @@ cl_chunk_at(struct cl_memory *memory, uint64_t heap_end, uint64_t at,
 
 /* Chunks up to this size are kept for their thread when they are freed. */
 #define TCACHE_MAX 1040u
+#define TCACHE_COUNT 16u /* so many of each size, or fewer */
 
 /* A chunk takes 32 bytes or more: against lists that do not end. */
 #define BLOCKS_MAX (1u << 26)
 
+/* So many chunks in a row that malloc has elsewhere: these are not its own. */
+#define ELSEWHERE_MAX 64u
+
 struct free_chunks {
     struct cl_buf sizes; /* of uint64_t */
     size_t n;
-    uint64_t top; /* address of the top chunk */
+    uint64_t start, top; /* addresses of the first chunk and of the last */
 };
 
 static int
@@ -113,19 +117,43 @@ take(struct cl_libc_seal *seal, uint64_t size)
     return (uint64_t)(uintptr_t)block;
 }
 
-/* Take those of at least `low` and less than `high` bytes: where there is a
- * chunk of just that size malloc gives no other. */
+/* Give the last one back. */
 static void
+untake(struct cl_libc_seal *seal, uint64_t size)
+{
+    void **block = seal->held;
+    seal->held = *block;
+    seal->blocks--;
+    seal->bytes -= size;
+    free(block);
+}
+
+/* Take those of at least `low` and less than `high` bytes: where there is a
+ * chunk of just that size malloc gives no other. One from elsewhere is not
+ * kept: another thread was faster. False where all come from elsewhere: this
+ * thread is not given anything of this heap. */
+static bool
 take_sizes(struct cl_libc_seal *seal, const struct free_chunks *chunks,
            uint64_t low, uint64_t high)
 {
-    for (size_t i = 0; i < chunks->n; i++) {
+    unsigned elsewhere = 0;
+    for (size_t i = 0; i < chunks->n && elsewhere < ELSEWHERE_MAX; i++) {
         uint64_t size;
         memcpy(&size, chunks->sizes.data + i * sizeof size, sizeof size);
-        if (size >= low && size < high) {
-            take(seal, size);
+        if (size < low || size >= high) {
+            continue;
+        }
+        uint64_t at = take(seal, size);
+        if (at >= chunks->start && at < chunks->top) {
+            elsewhere = 0;
+            continue;
+        }
+        elsewhere++;
+        if (at != 0) {
+            untake(seal, size);
         }
     }
+    return elsewhere < ELSEWHERE_MAX;
 }
 
 /* Small ones wait in lists of their own as well, where they look in use: ask
@@ -141,11 +169,63 @@ take_small(struct cl_libc_seal *seal, uint64_t top)
     }
 }
 
+/* Join what is free, and give back what of it can go: whole pages, and the end
+ * of the heap. */
+static void
+tidy(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
+
+/* Free what is held, so that the end of the heap can go. What is freed first
+ * stays in the lists of small ones, where it would hold up all below it: these
+ * are emptied before, and filled with what was taken first, at the beginning
+ * of the heap. */
+static void
+give_back(struct cl_libc_seal *seal)
+{
+    for (uint64_t size = TCACHE_MAX; size >= 32; size -= 16) {
+        for (unsigned i = 0; i < TCACHE_COUNT; i++) {
+            take(seal, size);
+        }
+    }
+    void **reversed = NULL;
+    while (seal->held != NULL) {
+        void **next = *seal->held;
+        *seal->held = reversed;
+        reversed = seal->held;
+        seal->held = next;
+    }
+    seal->held = reversed;
+    cl_libc_unseal(seal);
+    tidy();
+}
+
+static int
+take_all(struct cl_libc_seal *seal, struct cl_memory *memory, uint64_t start,
+         uint64_t end)
+{
+    struct free_chunks chunks = {.start = start};
+    int err = find_free(memory, start, end, &chunks);
+    if (err < 0) {
+        goto done;
+    }
+    if (take_sizes(seal, &chunks, TCACHE_MAX, UINT64_MAX) &&
+        take_sizes(seal, &chunks, 0, TCACHE_MAX)) {
+        take_small(seal, chunks.top);
+    } else if (seal->blocks == 0) {
+        err = -ENOTSUP;
+    }
+done:
+    cl_buf_release(&chunks.sizes);
+    return err;
+}
+
 int
 cl_libc_seal(struct cl_libc_seal *seal)
 {
-    *seal = (struct cl_libc_seal){0};
-    struct free_chunks chunks = {0};
     struct cl_buf maps = {0};
     uint64_t start = 0, end = 0;
     if (getpid() != (pid_t)syscall(SYS_gettid)) {
@@ -161,26 +241,18 @@ cl_libc_seal(struct cl_libc_seal *seal)
     if (err < 0) {
         goto unmap;
     }
+    give_back(seal); /* or what is held would grow from seal to seal */
     if ((err = cl_proc_read(0, "maps", &maps)) < 0) {
         goto done;
     }
-    if (!cl_brk_heap(maps.data, maps.len, &start, &end)) {
+    if (cl_brk_heap(maps.data, maps.len, &start, &end)) {
+        err = take_all(seal, memory, start, end);
+        tidy(); /* what is beyond comes fresh, too */
+    } else {
         err = -ENOTSUP;
-        goto done;
     }
-    if ((err = find_free(memory, start, end, &chunks)) < 0) {
-        goto done;
-    }
-    /* The first large one makes malloc sort what was freed last. */
-    take_sizes(seal, &chunks, TCACHE_MAX, UINT64_MAX);
-    take_sizes(seal, &chunks, 0, TCACHE_MAX);
-    take_small(seal, chunks.top);
-#ifdef __GLIBC__
-    malloc_trim(0); /* what is beyond comes fresh, too */
-#endif
 done:
     cl_buf_release(&maps);
-    cl_buf_release(&chunks.sizes);
     cl_memory_close(memory);
 unmap:
     munmap(memory, sizeof *memory);

@@ -40,9 +40,11 @@ struct cl_libc_seal {
 };
 
 /* Allocate every free chunk of this process's brk heap, so that what is
- * allocated next comes from beyond it. Only the main thread has that heap for
- * sure. 0, -ENOTSUP (another thread, or malloc is not glibc's) or -errno, with
- * nothing held. */
+ * allocated next comes from beyond it. What `seal` held before is freed first,
+ * unless this is not the main thread: only that has this heap for sure. 0,
+ * -ENOTSUP (another thread, or a heap from which malloc gives this one
+ * nothing: in a child that a thread forked, or where malloc is not glibc's) or
+ * -errno. */
 int cl_libc_seal(struct cl_libc_seal *seal);
 
 /* Free what a seal holds. */

@@ -261,14 +261,9 @@ held_release(PyObject *capsule)
     PyMem_Free(held);
 }
 
-PyDoc_STRVAR(
-    seal_libc_doc,
-    "seal_libc() -> (blocks, bytes, held)\n\nTake the free memory of "
-    "glibc's malloc out\nof use, until `held` goes. None where malloc "
-    "is another or this is not\nthe main thread.");
-
+/* A capsule that holds nothing yet. */
 static PyObject *
-seal_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
+held_new(void)
 {
     struct held *held = PyMem_Calloc(1, sizeof *held);
     if (held == NULL) {
@@ -278,8 +273,35 @@ seal_libc(PyObject *module, PyObject *Py_UNUSED(ignored))
     PyObject *capsule = PyCapsule_New(held, HELD, held_release);
     if (capsule == NULL) {
         PyMem_Free(held);
+    }
+    return capsule;
+}
+
+PyDoc_STRVAR(
+    seal_libc_doc,
+    "seal_libc(held=None) -> (blocks, bytes, held)\n\nTake the free memory "
+    "of glibc's malloc out\nof use, until `held` goes or is given to the next "
+    "call. None where malloc is\nanother or this is not the main thread.");
+
+static PyObject *
+seal_libc(PyObject *module, PyObject *args)
+{
+    PyObject *capsule = Py_None;
+    struct held *held = NULL;
+    if (!PyArg_ParseTuple(args, "|O:seal_libc", &capsule)) {
         return NULL;
     }
+    if (capsule != Py_None &&
+        (held = PyCapsule_GetPointer(capsule, HELD)) == NULL) {
+        return NULL;
+    }
+    /* Not by its reference count, which an immortal one no longer has. */
+    if (held != NULL && held->pid == getpid()) {
+        Py_INCREF(capsule);
+    } else if ((capsule = held_new()) == NULL) {
+        return NULL;
+    }
+    held = PyCapsule_GetPointer(capsule, HELD);
     int err = cl_libc_seal(&held->seal);
     if (err < 0) {
         Py_DECREF(capsule);
@@ -296,7 +318,7 @@ PyMethodDef cl_heap_methods[] = {
     {"trim_pools", trim_pools, METH_NOARGS, trim_pools_doc},
     {"seal_pools", seal_pools, METH_VARARGS, seal_pools_doc},
     {"trim_libc", trim_libc, METH_NOARGS, trim_libc_doc},
-    {"seal_libc", seal_libc, METH_NOARGS, seal_libc_doc},
+    {"seal_libc", seal_libc, METH_VARARGS, seal_libc_doc},
     {"scan_heap", scan_heap, METH_VARARGS, scan_heap_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -5,40 +5,20 @@ What it does lasts for the life of a process, so each test has one of its own.
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import requires
+from fresh import fresh
 
 import cowlab
-
-ROOT = Path(cowlab.__file__).parents[1]
 
 immortality = pytest.mark.skipif(
     sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
     reason="no immortality: it begins with CPython 3.12, and not in debug builds",
 )
-
-
-def fresh(code: str, *, status: int = 0) -> Any:
-    """Run code in a new interpreter; what it prints last, as JSON."""
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-        timeout=120,
-    )
-    assert run.returncode == status, run.stderr
-    return json.loads(run.stdout.splitlines()[-1]) if run.stdout.strip() else None
 
 
 HEAP = """
@@ -224,57 +204,6 @@ def test_what_there_is_to_fill_is_named() -> None:
 
     with pytest.raises(cowlab.UsageError, match=r"fill: there is no 'dict'.*dicts"):
         prepare_fork(fill=["dict"])
-
-
-BUFFERS = (
-    HEAP
-    + """
-table = [bytearray(600 + i % 3000) for i in range(10_000)]
-del table[::2]
-
-def buffers():
-    return len([bytearray(600 + i % 2000) for i in range(300)])
-"""
-)
-
-
-@requires("release_build")
-def test_buffers_do_not_go_into_the_holes_of_shared_pages() -> None:
-    plain, sealed, blocks, again = fresh(
-        BUFFERS
-        + """
-cowlab.trim(libc=True)
-cowlab.seal()
-plain = cowlab.measure(buffers).copied
-first = cowlab.seal(libc=True)
-sealed = cowlab.measure(buffers).copied
-again = cowlab.seal(libc=True)
-assert [len(row) for row in table] == [600 + i % 3000 for i in range(1, 10_000, 2)]
-print(json.dumps([plain, sealed, first.libc_blocks, again.libc_blocks]))
-"""
-    )
-    if blocks is None:
-        pytest.skip("this malloc is not glibc's")
-    assert plain > 100
-    assert sealed <= 64
-    assert blocks > 4000
-    # What the first held was given back: there is about as much to hold.
-    assert abs(again - blocks) < 1000
-
-
-@requires("release_build")
-def test_libc_is_sealed_in_a_child_whose_heap_grew() -> None:
-    assert fresh(
-        BUFFERS
-        + """
-def grow():
-    more = [bytearray(600 + i % 3000) for i in range(10_000)]
-    del more[::2]
-    return cowlab.seal(libc=True).libc_blocks, len(more)
-
-print(json.dumps(cowlab.measure(grow).value[0]))
-"""
-    ) in (None, pytest.approx(10_000, abs=4000))
 
 
 def test_hashes_are_filled_on_every_version() -> None:

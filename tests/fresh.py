@@ -1,0 +1,29 @@
+"""Programs in an interpreter of their own: what preparation does lasts for its life."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cowlab
+
+ROOT = Path(cowlab.__file__).parents[1]
+
+
+def fresh(code: str, *, status: int = 0) -> Any:
+    """Run code in a new interpreter; what it prints last, as JSON."""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == status, run.stderr
+    return json.loads(run.stdout.splitlines()[-1]) if run.stdout.strip() else None
