@@ -11,7 +11,7 @@ __all__ = ["lines_to_paste"]
 _CALLS = {
     "freeze": ("gc", ["gc.collect()", "gc.freeze()"]),
     "immortalize": ("cowlab", ["cowlab.immortalize()"]),
-    "both": ("cowlab gc", ["cowlab.immortalize()", "gc.collect()", "gc.freeze()"]),
+    "both": ("gc cowlab", ["cowlab.immortalize()", "gc.collect()", "gc.freeze()"]),
     "prepare": ("cowlab", ["cowlab.prepare_fork()"]),
 }
 
@@ -48,7 +48,7 @@ def lines_to_paste(arm: str, server: str, command: Mapping[str, Any]) -> str:
         "multiprocessing": _multiprocessing,
     }[server](arm == "prepare", imports, calls, command)
     if "warm_up" in lines:
-        lines = f"{_WARM_UP}\n{lines}"
+        lines = lines.replace("\n", f"\n{_WARM_UP}\n", 1)
     return lines
 
 

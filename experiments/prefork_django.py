@@ -36,6 +36,7 @@ from cowlab._experiment import (
 )
 from cowlab._group import Group, group
 from cowlab._result import Result
+from cowlab._status import stat
 from cowlab._trial import trial
 
 READS = 200
@@ -154,11 +155,13 @@ def run_arm(arm: str, *, rows: int, workers: int, requests: int) -> Metrics:
     if arm in TRIED:
         return _tried(TRIED[arm], rows, workers, firsts)
     with _server(arm, rows, workers) as (port, forked, master):
+        begun = _processor_time(forked)
         start = time.perf_counter()
         with ThreadPoolExecutor(CLIENTS) as clients:
             totals = list(clients.map(lambda first: _answer(port, first), firsts))
         seconds = time.perf_counter() - start
         after = group(master)
+        cpu = _processor_time(after) - begun
     expected = [
         sum((i % rows) % 1000 for i in range(first, first + READS)) for first in firsts
     ]
@@ -174,7 +177,15 @@ def run_arm(arm: str, *, rows: int, workers: int, requests: int) -> Metrics:
         "uss": sum(member.uss for member in after.workers) / workers,
         "faults": faults / requests,
         "rate": requests / seconds,
+        "cpu": cpu / requests,
     }
+
+
+def _processor_time(found: Group) -> float:
+    """Of the workers so far, in seconds."""
+    counters = [stat(member.pid) for member in found.workers]
+    ticks = sum(one.user_ticks + one.system_ticks for one in counters)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _tried(arm: str, rows: int, workers: int, firsts: list[int]) -> Metrics:
@@ -198,6 +209,7 @@ def _tried(arm: str, rows: int, workers: int, firsts: list[int]) -> Metrics:
         "pss": sample.pss,
         "uss": sample.workers_uss / workers,
         "faults": sample.minor_faults / len(firsts),
+        "cpu": sample.cpu,
         "warnings": sample.warnings,
     }
 
@@ -221,10 +233,14 @@ def freezing_is_no_remedy_for_a_server(result: Result) -> Verdict:
     plain = result.median("plain", "pss")
     freeze = result.median("freeze", "pss") / plain
     prepare = result.median("prepare", "pss") / plain
-    rate = result.median("prepare", "rate") / result.median("plain", "rate")
+    rate, cpu = (
+        result.median("prepare", name) / result.median("plain", name)
+        for name in ("rate", "cpu")
+    )
     figures = (
         f"of the plain group's PSS, gc.freeze leaves {freeze:.0%} and prepare_fork"
-        f" {prepare:.0%}, at {rate:.2f} of its throughput"
+        f" {prepare:.0%}, at {rate:.2f} of its throughput and {cpu:.2f} of its"
+        " processor time"
     )
     if freeze < 0.9:
         return reproduced(figures)
@@ -283,6 +299,7 @@ EXPERIMENT = Experiment(
         Column("uss", "a worker's USS after", "MiB"),
         Column("faults", "faults a request", "", published={"plain": 0.609}),
         Column("rate", "requests a second", ""),
+        Column("cpu", "CPU ms a request", "ms", about="of the workers"),
     ),
     run_arm=run_arm,
     parameters={

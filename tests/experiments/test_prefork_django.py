@@ -23,6 +23,7 @@ def test_every_arm_did_the_work(measured):
     servers = ["each-loads", "plain", "freeze", "prepare"]
     assert measured.arms == [*servers, "trial-plain", "trial-prepare"]
     assert all(measured.median(arm, "rate") > 0 for arm in servers)
+    assert all(0 < measured.median(arm, "cpu") < 1 for arm in measured.arms)
 
 
 def test_workers_of_a_prepared_master_keep_sharing(measured):
