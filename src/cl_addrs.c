@@ -148,6 +148,9 @@ cl_addrs_each(const struct cl_addrs *set,
 {
     struct cl_buf sorted = {0};
     size_t n = 0;
+    if (set->nspans == 0) {
+        return 0;
+    }
     int result =
         cl_buf_reserve(&sorted, set->nspans * sizeof(struct cl_addrs_slot));
     struct cl_addrs_slot *order = (struct cl_addrs_slot *)(void *)sorted.data;
