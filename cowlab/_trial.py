@@ -488,7 +488,7 @@ class _Run:
         except ArmTimeout as error:
             answer = {"failure": "timeout", "why": str(error)}
         except ArmDied as error:
-            answer = {"failure": "crashed", "why": f"the master {error}"}
+            answer = {"failure": "crashed", "why": f"the master: {error}"}
         if "raised" in answer:
             answer = {"failure": "raised", "why": answer["raised"] + answer["said"]}
         if "failure" in answer:

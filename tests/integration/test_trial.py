@@ -71,6 +71,11 @@ def by_arm():
     return gc.get_freeze_count() > 15_000
 
 
+def fails_frozen(unit):
+    if by_arm():
+        raise LookupError("cold in here")
+
+
 number = 7
 
 
@@ -376,6 +381,18 @@ def test_a_remedy_that_changes_the_results_is_named() -> None:
     assert [(one.arm, one.kind) for one in found.differences] == [("freeze", "changed")]
 
 
+def test_an_arm_that_fails_leaves_the_others() -> None:
+    found = exercise("fails_frozen", repeat=2)
+    assert found.arms == ["plain"]
+    (failure,) = found.failures
+    assert (failure.arm, failure.kind) == ("freeze", "raised")
+    assert "LookupError: cold in here" in failure.why
+    assert found.failed
+    assert found.recommendation is None
+    if importlib.util.find_spec("rich") is not None:
+        assert "freeze raised: " in found.text
+
+
 def test_results_that_cannot_be_compared_do_not_pass() -> None:
     found = exercise("opaque")
     assert [one.kind for one in found.differences] == ["incomparable"]
@@ -421,6 +438,7 @@ def test_an_answer_that_is_an_error_fails_the_trial(target: str, said: str) -> N
         ("raises", cowlab.CowlabError, "import raises raised OSError: not now"),
         ("needs", cowlab.CowlabError, "import needs raised ModuleNotFoundError"),
         ("exits", cowlab.CowlabError, "import exits raised SystemExit"),
+        ("dies", cowlab.CowlabError, "the master: killed by SIGKILL"),
     ],
 )
 def test_a_preload_that_fails(
@@ -429,6 +447,7 @@ def test_a_preload_that_fails(
     (here / "raises.py").write_text("raise OSError('not now')")
     (here / "needs.py").write_text("import not_there")
     (here / "exits.py").write_text("raise SystemExit(3)")
+    (here / "dies.py").write_text("import os; os.kill(os.getpid(), 9)")
     with pytest.raises(error, match=said):
         trial(module, exercise="shop:idle", workers=1, work=1, repeat=1)
 
