@@ -262,11 +262,25 @@ def _load_file(path: str) -> Experiment:
     spec = spec_from_file_location(basename(path).removesuffix(".py"), path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        if not isinstance(error, SyntaxError):  # which says it itself
+            what += f" ({_place_of(error)})"
+        raise UsageError(f"{path} cannot be loaded: {what}") from error
     found = getattr(module, "EXPERIMENT", None)
     if not isinstance(found, Experiment):
         raise UsageError(f"{path} has no EXPERIMENT in it")
     return found
+
+
+def _place_of(error: BaseException) -> str:
+    """The file and line that raised it."""
+    from traceback import extract_tb
+
+    last = extract_tb(error.__traceback__)[-1]
+    return f"{basename(last.filename)}, line {last.lineno}"
 
 
 def source(experiment: Experiment) -> str:

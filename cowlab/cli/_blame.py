@@ -10,6 +10,9 @@ from typing import Any
 
 import click
 
+from cowlab._errors import UsageError
+from cowlab.cli._long import check_writable
+
 __all__ = ["command"]
 
 
@@ -82,6 +85,11 @@ def command(
     from cowlab import measure, prepare_fork
     from cowlab._target import load_target, preload
 
+    if json_file is not None and json_file == html:
+        raise UsageError("--json and --html would both write the same file")
+    for file in (json_file, html):
+        if file not in (None, "-"):
+            check_writable(str(file))
     preload(modules)
     task = load_target(target, request, repeat)
     for _ in range(warm):

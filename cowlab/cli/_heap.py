@@ -6,6 +6,8 @@ import json
 
 import click
 
+from cowlab.cli._long import check_writable, draw
+
 __all__ = ["command"]
 
 
@@ -15,7 +17,7 @@ __all__ = ["command"]
     "--trim", "do_trim", is_flag=True, help="Trim this process, then show it."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-@click.option("--plot", "to", type=click.Path(dir_okay=False), help="Write a plot.")
+@click.option("--plot", "to", metavar="FILE", help="Write a plot.")
 def command(pid: int | None, do_trim: bool, as_json: bool, to: str | None) -> int:
     """pymalloc's arenas, of the process PID or of this one.
 
@@ -29,6 +31,8 @@ def command(pid: int | None, do_trim: bool, as_json: bool, to: str | None) -> in
 
     if pid is not None and pid <= 0:
         raise UsageError(f"PID must be positive, not {pid}")
+    if to is not None:
+        check_writable(to)
     if do_trim:
         if pid is not None:
             raise UsageError("A process trims itself only: call cowlab.trim() in it")
@@ -37,6 +41,10 @@ def command(pid: int | None, do_trim: bool, as_json: bool, to: str | None) -> in
         done = trim()
         click.echo(f"returned {done.bytes / (1 << 20):.1f} MiB in {done.seconds:.3f} s")
     heap = scan(pid, blocks=True)
+    if to is not None:
+        from cowlab.report._heap import plot
+
+        draw(plot(heap), to)
     if as_json:
         report = {
             "schema": 1,
@@ -52,8 +60,4 @@ def command(pid: int | None, do_trim: bool, as_json: bool, to: str | None) -> in
 
         found = pins(0.5) if pid is None else []
         print_heap(heap, console(), reclaimable(heap), found)
-    if to is not None:
-        from cowlab.report._heap import plot
-
-        plot(heap).savefig(to)
     return 0

@@ -1,14 +1,15 @@
-"""What commands that take long share: progress, and files that can be written."""
+"""What several commands share: progress, and files that can be written."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from cowlab._errors import UsageError
 from cowlab._runner import Progress
 
-__all__ = ["Bar", "check_writable"]
+__all__ = ["Bar", "check_writable", "draw"]
 
 
 def check_writable(file: str) -> None:
@@ -29,6 +30,14 @@ def check_writable(file: str) -> None:
             pass
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
+def draw(figure: Any, file: str) -> None:
+    """Save a plot; UsageError for an ending that is no image's."""
+    try:
+        figure.savefig(file)
+    except ValueError as error:
+        raise UsageError(f"cannot draw {file}: {error}") from None
 
 
 class Bar:

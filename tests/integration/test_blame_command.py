@@ -113,6 +113,9 @@ def test_prepared_copies_little(shop: Path) -> None:
         (["shop:PRICES"], 2, "cannot be called"),
         (["job.py", "--request", "/"], 2, "not with a script"),
         (["shop:broken", "--request", "/"], 1, "500 Oh"),
+        (["shop:total", "--json", ""], 2, "no name of a file"),
+        (["shop:total", "--html", "/nowhere/x"], 2, "no directory /nowhere"),
+        (["shop:total", "--json", "a", "--html", "a"], 2, "the same file"),
     ],
 )
 def test_wrong_use_is_one_sentence(

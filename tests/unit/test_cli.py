@@ -92,6 +92,8 @@ def test_every_command_loads_and_has_help(capsys):
         (["run", TOY, "--json", "-", "--csv", "-"], "same file"),
         (["run", TOY, "--python", "/nowhere"], "no such interpreter"),
         (["show", "/nowhere"], "does not exist"),
+        (["heap", "--plot", "/nowhere/x.png"], "no directory /nowhere"),
+        (["heap", "--plot", "/tmp"], "is a directory"),
         (["list", "zzz"], "There are:"),
     ],
 )
@@ -104,6 +106,26 @@ def test_wrong_usage_is_one_sentence_and_exit_2(args, says, capsys):
     assert left.value.code == 2
     assert says in err
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x ===", "SyntaxError: invalid syntax (mine.py, line 1)"),
+        ("import os\n1 / 0", "ZeroDivisionError: division by zero (mine.py, line 2)"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3 (mine.py, line 2)"),
+    ],
+)
+def test_an_experiment_that_cannot_be_loaded_is_one_sentence(
+    text, says, tmp_path, capsys
+):
+    from cowlab.cli import main
+
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(tmp_path / "mine.py")])
+    assert left.value.code == 2
+    assert f"cannot be loaded: {says}\n" in capsys.readouterr().err
 
 
 def test_wrong_usage_of_the_program_itself():
