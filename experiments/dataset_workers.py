@@ -205,9 +205,9 @@ EXPERIMENT = Experiment(
         "batch": Parameter(256, "samples that a worker is sent at a time", minimum=1),
     },
     arms=(
-        Arm("plain", "has workers of the usual fork context"),
-        Arm("freeze", "has them, after gc.freeze()"),
-        Arm("prepared", "has those of cowlab.contrib.multiprocessing.context()"),
+        Arm("plain", "is a worker of the usual fork context"),
+        Arm("freeze", "is one, of a parent that called gc.freeze()"),
+        Arm("prepared", "is one of cowlab.contrib.multiprocessing.context()"),
     ),
     columns=(
         Column("parent", "parent MiB", "MiB", about="its RSS when all is loaded"),

@@ -320,7 +320,11 @@ EXPERIMENT = Experiment(
         Arm("pickled", "unpickles each row, found by an index"),
         Arm("freeze", "reads a list of lists after gc.freeze()"),
         Arm("immortal", "reads a list of lists whose objects are immortal"),
-        Arm("ksm", "reads a list of lists; KSM merges the copies, till the next read"),
+        Arm(
+            "ksm",
+            "reads a list of lists; KSM, which root starts for it, merges the copies"
+            " until the next read",
+        ),
     ),
     columns=(
         Column(
