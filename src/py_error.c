@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -200,7 +201,12 @@ cl_raise_reading(int err, pid_t pid, const char *name)
         return raise_absent(err, pid, name, path);
     }
     if (err == EACCES || err == EPERM) {
-        return raise_denied(err, pid, path);
+        /* Where there is no memory, the kernel denies it to all but root. */
+        enum cl_proc_state state = cl_proc_state(pid);
+        bool absent = state == CL_PROC_ZOMBIE || state == CL_PROC_LEADERLESS ||
+                      state == CL_PROC_KERNEL || state == CL_PROC_GONE;
+        return absent ? raise_absent(err, pid, name, path)
+                      : raise_denied(err, pid, path);
     }
     return cl_raise(err, "read", path);
 }

@@ -36,6 +36,7 @@ from cowlab import (
     Gone,
     KernelThread,
     MapsEntry,
+    ReadingError,
     Smaps,
     SmapsEntry,
     Unreadable,
@@ -150,6 +151,33 @@ def test_counters_move() -> None:
 
 
 # ---- processes that have no memory to read ----
+
+
+def error_as_nobody(reading: Callable[[int], Any], pid: int) -> str:
+    def read() -> str:
+        become_nobody()
+        try:
+            reading(pid)
+        except ReadingError as error:
+            return type(error).__name__
+        return "read"
+
+    return in_child(read)
+
+
+@each_reading
+def test_a_zombie_is_one_to_an_ordinary_user_too(
+    reading: Callable[[int], Any],
+) -> None:
+    """To whom the kernel denies what has no memory."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert error_as_nobody(reading, pid) == "Zombie"
+    finally:
+        os.waitpid(pid, 0)
 
 
 @each_reading
