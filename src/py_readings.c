@@ -179,12 +179,29 @@ put_map(struct record *record, const struct cl_map *map)
                                    : text_from(map->path, map->path_len));
 }
 
+static int
+next_map(const char **cursor, const char *end, struct cl_smaps *out)
+{
+    return cl_maps_next(cursor, end, &out->map);
+}
+
 static PyObject *
-maps_from(const char *text, size_t len, PyObject *type, struct origin *from)
+map_record(PyObject *type, PyObject *names, const struct cl_smaps *found)
+{
+    struct record record = record_begin(type, names);
+    put_map(&record, &found->map);
+    return record_end(&record);
+}
+
+/* A list with a record of `type` for each mapping, of maps or of smaps. */
+static PyObject *
+mappings(const char *text, size_t len, PyObject *type, struct origin *from,
+         int (*next)(const char **, const char *, struct cl_smaps *),
+         PyObject *(*make)(PyObject *, PyObject *, const struct cl_smaps *))
 {
     const char *cursor = text;
     const char *end = text + len;
-    struct cl_map map;
+    struct cl_smaps found;
     PyObject *list = PyList_New(0);
     PyObject *names = field_names(type);
     if (list == NULL || names == NULL) {
@@ -192,13 +209,11 @@ maps_from(const char *text, size_t len, PyObject *type, struct origin *from)
     }
     uint64_t last_end = 0;
     int got;
-    while ((got = cl_maps_next(&cursor, end, &map)) > 0) {
-        if ((got = check_order(&map, &last_end, from)) < 0) {
+    while ((got = next(&cursor, end, &found)) > 0) {
+        if ((got = check_order(&found.map, &last_end, from)) < 0) {
             break;
         }
-        struct record record = record_begin(type, names);
-        put_map(&record, &map);
-        if (append(list, record_end(&record)) < 0) {
+        if (append(list, make(type, names, &found)) < 0) {
             goto fail;
         }
     }
@@ -213,6 +228,12 @@ fail:
     Py_XDECREF(names);
     Py_XDECREF(list);
     return NULL;
+}
+
+static PyObject *
+maps_from(const char *text, size_t len, PyObject *type, struct origin *from)
+{
+    return mappings(text, len, type, from, next_map, map_record);
 }
 
 /* ---- smaps ---- */
@@ -271,35 +292,7 @@ smaps_record(PyObject *type, PyObject *names, const struct cl_smaps *smaps)
 static PyObject *
 smaps_from(const char *text, size_t len, PyObject *type, struct origin *from)
 {
-    const char *cursor = text;
-    const char *end = text + len;
-    struct cl_smaps smaps;
-    PyObject *list = PyList_New(0);
-    PyObject *names = field_names(type);
-    if (list == NULL || names == NULL) {
-        goto fail;
-    }
-    uint64_t last_end = 0;
-    int got;
-    while ((got = cl_smaps_next(&cursor, end, &smaps)) > 0) {
-        if ((got = check_order(&smaps.map, &last_end, from)) < 0) {
-            break;
-        }
-        if (append(list, smaps_record(type, names, &smaps)) < 0) {
-            goto fail;
-        }
-    }
-    if (got < 0) {
-        cl_raise_text(got, from->path, cursor, end);
-        goto fail;
-    }
-    Py_DECREF(names);
-    return list;
-
-fail:
-    Py_XDECREF(names);
-    Py_XDECREF(list);
-    return NULL;
+    return mappings(text, len, type, from, cl_smaps_next, smaps_record);
 }
 
 /* ---- smaps_rollup ---- */
