@@ -75,6 +75,31 @@ class FreezeReport:
 Stop = tuple[type, str, bool]
 
 
+def given_types(keep_mortal: Iterable[type]) -> tuple[type, ...]:
+    """``keep_mortal`` as a tuple of types; ``TypeError`` if it is anything else."""
+    if isinstance(keep_mortal, type) or not isinstance(keep_mortal, Iterable):
+        raise TypeError(
+            f"keep_mortal is a list of types, not {keep_mortal!r}: keep_mortal=[dict]"
+        )
+    kept = tuple(keep_mortal)
+    for kind in kept:
+        if not isinstance(kind, type):
+            raise TypeError(
+                f"keep_mortal: {kind!r} is not a type; give the types whose"
+                " instances are to stay mortal"
+            )
+    return kept
+
+
+def check_roots(what: str, roots: object) -> None:
+    """``TypeError`` for what is no list or tuple: it could be one root or many."""
+    if roots is not None and not isinstance(roots, (list, tuple)):
+        raise TypeError(
+            f"{what}: roots is a list or tuple of objects, not"
+            f" {type(roots).__name__}: [table] for one object, None for everything"
+        )
+
+
 def stops(keep_mortal: Iterable[type]) -> tuple[Stop, ...]:
     """The types whose instances stay mortal, each with its reason.
 
@@ -92,13 +117,7 @@ def stops(keep_mortal: Iterable[type]) -> tuple[Stop, ...]:
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type):
             found.append((kind, reason, reason == "file"))
-    kept = list(keep_mortal)
-    for kind in kept:
-        if not isinstance(kind, type):
-            raise TypeError(
-                f"keep_mortal: {kind!r} is not a type; give the types whose"
-                " instances are to stay mortal"
-            )
+    kept = given_types(keep_mortal)
     # The caller's own come first: their reason is the one to report.
     return (*((kind, "keep_mortal", False) for kind in kept), *found)
 
@@ -134,11 +153,7 @@ def walk(
     """
     from cowlab import _native
 
-    if roots is not None and not isinstance(roots, (list, tuple)):
-        raise TypeError(
-            f"roots is a list or tuple of objects, not {type(roots).__name__}:"
-            " immortalize([table]) for one object, None for everything"
-        )
+    check_roots("immortalize" if immortal else "prehash", roots)
     start = time.perf_counter()
     rows, files, (*counts, filled_bytes) = _native.immortalize(
         None if roots is None else tuple(roots),

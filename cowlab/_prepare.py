@@ -13,7 +13,15 @@ from typing import Any
 
 from cowlab._conditions import Finding, conditions
 from cowlab._errors import Unsupported, UsageError, native
-from cowlab._immortal import FILLS, FreezeReport, ImmortalReport, freeze, walk
+from cowlab._immortal import (
+    FILLS,
+    FreezeReport,
+    ImmortalReport,
+    check_roots,
+    freeze,
+    given_types,
+    walk,
+)
 from cowlab._seal import seal as seal_heap
 from cowlab._suggest import suggest
 from cowlab._trim import trim as trim_heap
@@ -64,7 +72,7 @@ class PrepareReport:
         for step in self.steps:
             if step.name == name:
                 return step
-        raise KeyError(name)
+        raise KeyError(f"there is no step {name!r}. {suggest(name, STEPS)}")
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -246,6 +254,11 @@ class _Plan:
             if finding.action == "skip"
             for name in finding.steps
         }
+        if not asked["immortalize"]:
+            self.barred.setdefault(
+                "fill",
+                "it goes with immortalize: reads of what it makes would copy as much",
+            )
 
     def took(self, name: str) -> bool:
         return any(step.name == name and step.done for step in self.steps)
@@ -301,11 +314,26 @@ def _check(strict: bool) -> tuple[Finding, ...]:
 def _fills(asked: bool | Iterable[str]) -> tuple[str, ...]:
     if isinstance(asked, bool):
         return FILLS if asked else ()
+    if not isinstance(asked, (str, Iterable)):
+        raise TypeError(
+            f"fill is True, False or names ({', '.join(FILLS)}), not"
+            f" {type(asked).__name__}"
+        )
     names = (asked,) if isinstance(asked, str) else tuple(asked)
     for name in names:
         if name not in FILLS:
-            raise UsageError(f"fill: there is no {name!r}. {suggest(name, FILLS)}")
+            raise UsageError(f"fill: there is no {name!r}. {suggest(str(name), FILLS)}")
     return names
+
+
+def _check_arguments(warm: object, roots: object) -> None:
+    """What the walk would refuse as well, but only after the first steps."""
+    if warm is not None and not callable(warm):
+        raise TypeError(
+            f"warm is a function to call before the fork, not {type(warm).__name__};"
+            " for one table alone: roots=[table]"
+        )
+    check_roots("prepare_fork", roots)
 
 
 def prepare_fork(
@@ -358,11 +386,12 @@ def prepare_fork(
     not filled again until a block beside them is freed.
     """
     start = time.perf_counter()
-    findings = _check(strict)
-    kept = tuple(keep_mortal)
+    kept = given_types(keep_mortal)
     fills = _fills(fill)
+    _check_arguments(warm, roots)
+    findings = _check(strict)
     asked = {
-        "fill": bool(fills) and immortalize,
+        "fill": bool(fills),
         "collect": collect,
         "trim": trim,
         "prehash": prehash,

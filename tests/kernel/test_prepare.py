@@ -370,6 +370,52 @@ print(json.dumps([message, warmed, gc.get_freeze_count()]))
     assert frozen < 1000
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("fill=5", "fill is True, False or names (dicts, utf8, weakrefs), not int"),
+        ("fill=[5]", "fill: there is no 5. There are: dicts, utf8, weakrefs."),
+        ("keep_mortal=dict", "keep_mortal is a list of types, not <class 'dict'>"),
+        ("keep_mortal=[5]", "keep_mortal: 5 is not a type"),
+        ("roots={}", "prepare_fork: roots is a list or tuple of objects, not dict"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_done(
+    wrong: str, message: str
+) -> None:
+    said, warmed = fresh(
+        HEAP
+        + f"""
+warmed = []
+try:
+    cowlab.prepare_fork(lambda: warmed.append(1), {wrong})
+except (TypeError, cowlab.UsageError) as error:
+    print(json.dumps([str(error), warmed]))
+"""
+    )
+    assert said.startswith(message)
+    assert not warmed
+
+
+def test_a_table_in_place_of_warm_is_named() -> None:
+    from cowlab._prepare import prepare_fork
+
+    with pytest.raises(TypeError, match=r"not list; for one table.*roots=\[table\]"):
+        prepare_fork([1])  # type: ignore[arg-type]
+
+
+@immortality
+def test_fill_is_left_out_where_nothing_becomes_immortal() -> None:
+    reason = fresh(
+        HEAP
+        + """
+report = cowlab.prepare_fork(fill=True, immortalize=False)
+print(json.dumps(report.step("fill").reason))
+"""
+    )
+    assert "goes with immortalize" in reason
+
+
 def test_what_warm_raises_is_passed_on() -> None:
     assert fresh(
         HEAP
