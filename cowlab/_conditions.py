@@ -53,6 +53,12 @@ def _free_threaded() -> str | None:
     return "a free-threaded build" if "t" in sys.abiflags else None
 
 
+def _subinterpreter() -> str | None:
+    from cowlab import _native
+
+    return None if _native.is_main_interpreter() else "a subinterpreter"
+
+
 def _debug_build() -> str | None:
     return "a debug build" if hasattr(sys, "gettotalrefcount") else None
 
@@ -188,6 +194,13 @@ CONDITIONS: tuple[Condition, ...] = (
         "its objects, heaps and garbage collector are laid out in another way",
         "use the default build of CPython",
         _free_threaded,
+    ),
+    Condition(
+        "subinterpreter",
+        "refuse",
+        "it ends before the process does, and children do not go on with it",
+        "prepare in the main interpreter",
+        _subinterpreter,
     ),
     Condition(
         "debug-build",

@@ -101,10 +101,23 @@ image(PyObject *module, PyObject *unused)
     return PyBytes_FromString(info.dli_fname);
 }
 
+PyDoc_STRVAR(is_main_interpreter_doc,
+             "is_main_interpreter() -> bool\n\nWhether the caller is in no "
+             "subinterpreter.");
+
+static PyObject *
+is_main_interpreter(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(PyInterpreterState_Get() ==
+                           PyInterpreterState_Main());
+}
+
 PyMethodDef cl_host_methods[] = {
     {"probe", probe, METH_VARARGS, probe_doc},
     {"probes", probes, METH_NOARGS, probes_doc},
     {"allocator", allocator, METH_NOARGS, allocator_doc},
     {"image", image, METH_NOARGS, image_doc},
+    {"is_main_interpreter", is_main_interpreter, METH_NOARGS,
+     is_main_interpreter_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -415,6 +415,11 @@ immortalize(PyObject *module, PyObject *args)
                               "CPython 3.12 on: this is %d.%d",
                               PY_MAJOR_VERSION, PY_MINOR_VERSION);
     }
+    if (immortal && PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        return cl_raise_named("Unsupported",
+                              "immortalize: a subinterpreter ends before the "
+                              "process: use the main interpreter");
+    }
     w.prehash = prehash;
     w.immortal = immortal;
     w.data_only = roots != Py_None;
