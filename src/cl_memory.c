@@ -24,6 +24,8 @@ cl_memory_open(struct cl_memory *memory, pid_t pid)
         return fd;
     }
     memory->fd = fd;
+    int map = cl_proc_open(pid, "pagemap", O_RDONLY);
+    memory->map = map > 0 ? map : 0;
     memory->page = cl_page_size();
     int err = cl_buf_reserve(&memory->pages, CL_MEMORY_PAGES * memory->page);
     if (err < 0) {
@@ -38,7 +40,10 @@ cl_memory_close(struct cl_memory *memory)
     if (memory->fd > 0) {
         close(memory->fd);
     }
-    memory->fd = 0;
+    if (memory->map > 0) {
+        close(memory->map);
+    }
+    memory->fd = memory->map = 0;
     cl_buf_release(&memory->pages);
 }
 
@@ -87,6 +92,25 @@ cl_memory_read(struct cl_memory *memory, uint64_t at, void *to, size_t len)
         len -= some;
     }
     return true;
+}
+
+bool
+cl_memory_touched(struct cl_memory *memory, uint64_t at)
+{
+    uint64_t number = at / memory->page;
+    uint64_t first = number & ~(uint64_t)(CL_MEMORY_ENTRIES - 1);
+    if (memory->map == 0) {
+        return true;
+    }
+    if (memory->window != first + 1) {
+        if (cl_pagemap_read(memory->map, first * memory->page,
+                            CL_MEMORY_ENTRIES, memory->entries) != 0) {
+            memory->window = 0;
+            return true;
+        }
+        memory->window = first + 1;
+    }
+    return memory->entries[number - first] & (CL_PM_PRESENT | CL_PM_SWAPPED);
 }
 
 bool

@@ -27,11 +27,16 @@ struct cl_type {
 
 #define CL_MEMORY_PAGES 8192u /* kept at a time; a power of two */
 
+#define CL_MEMORY_ENTRIES 512u /* of the page map, kept at a time */
+
 /* /proc/PID/mem with the pages read last, and the types met so far. The memory
  * must not change meanwhile. Start from {0}. */
 struct cl_memory {
     int fd;
-    uint64_t page; /* size, bytes */
+    int map;         /* /proc/PID/pagemap; 0: cannot be had */
+    uint64_t page;   /* size, bytes */
+    uint64_t window; /* number of the first page of `entries`, plus 1 */
+    uint64_t entries[CL_MEMORY_ENTRIES];
     struct cl_buf pages;
     uint64_t numbers[CL_MEMORY_PAGES]; /* of the page kept there, plus 1 */
     bool is_mapped[CL_MEMORY_PAGES];
@@ -43,6 +48,11 @@ void cl_memory_close(struct cl_memory *memory);
 uint64_t cl_memory_page(const struct cl_memory *memory);
 bool cl_memory_read(struct cl_memory *memory, uint64_t at, void *to,
                     size_t len);
+
+/* Whether the page at `at`, of private memory without a file, can have
+ * contents of its own. Ask before a search: to read a page that has none gives
+ * the process the zero page there, and a hole can be a terabyte. */
+bool cl_memory_touched(struct cl_memory *memory, uint64_t at);
 bool cl_memory_word(struct cl_memory *memory, uint64_t at, uint64_t *word);
 
 /* An object that begins in a block. */

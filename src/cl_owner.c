@@ -162,7 +162,8 @@ ask_map(struct cl_memory *memory, const struct cl_object_layout *layout,
         (map->start + CL_POOL_SIZE - 1) & ~(uint64_t)(CL_POOL_SIZE - 1);
     for (; at + CL_POOL_SIZE <= map->end; at += CL_POOL_SIZE) {
         struct cl_pool_header header;
-        if (cl_memory_read(memory, at, &header, sizeof header) &&
+        if (cl_memory_touched(memory, at) &&
+            cl_memory_read(memory, at, &header, sizeof header) &&
             cl_pool_plausible(&header) && header.count != 0 &&
             cl_memory_read(memory, at, bytes, sizeof bytes)) {
             ask_pool(memory, layout, wanted, at, bytes);

@@ -41,8 +41,9 @@ mmapped_chunk(struct cl_memory *memory, uint64_t end, uint64_t floor,
 {
     uint64_t page = cl_memory_page(memory);
     for (uint64_t at = address & ~(page - 1);; at -= page) {
-        uint64_t head[2];
-        if (!cl_memory_read(memory, at, head, sizeof head)) {
+        uint64_t head[2] = {1, 0}; /* of no chunk */
+        if (cl_memory_touched(memory, at) &&
+            !cl_memory_read(memory, at, head, sizeof head)) {
             return false;
         }
         uint64_t len = head[1] & ~(uint64_t)CL_CHUNK_FLAGS;

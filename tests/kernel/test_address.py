@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ from array import array
 
 import pytest
 from heap_programs import run
+from processes import address_of
 
 import cowlab
 from cowlab import _native
@@ -242,6 +244,18 @@ def test_a_stack_and_a_file() -> None:
     assert image.place == "static data"
     assert image.mapping is not None
     assert sys.platform == "linux"
+
+
+def test_a_large_hole_is_neither_searched_nor_filled() -> None:
+    size = 64 << 30
+    area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)
+    area[size - 1] = 1
+    before = cowlab.status().vm_pte
+    answer = cowlab.whatis(address_of(area) + size - 1)
+    after = cowlab.status().vm_pte
+    assert answer.place in ("mapping", "libc chunk")
+    assert before is not None and after is not None
+    assert after - before < 1 << 20
 
 
 def test_a_hundred_thousand_in_one_call() -> None:
