@@ -283,9 +283,10 @@ class _Plan:
         start = time.perf_counter()
         try:
             figures = action()
-        except Unsupported as error:
+        except (Unsupported, MemoryError) as error:
+            reason = str(error) or "out of memory"
             self.steps.append(
-                Step(name, False, time.perf_counter() - start, reason=str(error))
+                Step(name, False, time.perf_counter() - start, reason=reason)
             )
         else:
             self.steps.append(Step(name, True, time.perf_counter() - start, figures))
@@ -380,7 +381,9 @@ def prepare_fork(
     Nothing is refused but a build whose objects are laid out differently
     (``Unsupported``); what else stands in the way is in ``report.conditions``, as a
     warning or with the steps that were left out. ``strict`` refuses these too, before
-    anything is done. What ``warm`` raises is passed on, and nothing is prepared.
+    anything is done. What ``warm`` raises is passed on, and nothing is prepared. A step
+    for which there is no memory is left out and says so; where it is the walk that
+    makes objects immortal, ``MemoryError`` says that a part of them is.
 
     What it costs: immortal objects are never freed or finalised; the sealed holes are
     not filled again until a block beside them is freed.
@@ -404,12 +407,10 @@ def prepare_fork(
     was_on = gc.isenabled()
     pause_gc = pause_gc and "uwsgi" not in sys.modules  # it forks in C, without hooks
 
-    def warm_up() -> Mapping[str, int]:
-        if warm is not None:
-            warm()
-        return {}
-
-    plan.take("warm", warm_up)
+    warming = time.perf_counter()
+    if warm is not None:
+        warm()
+    plan.enter("warm", time.perf_counter() - warming, {})
     with _collector_off():
         plan.take("collect", _collect)
         plan.take("trim", _trim)

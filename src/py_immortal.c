@@ -427,7 +427,16 @@ immortalize(PyObject *module, PyObject *args)
     /* Hashing a moment allocates: no collection may run under the walk. */
     int was_enabled = PyGC_Disable();
     int err = w.data_only ? walk_roots(&w, roots) : walk_all(&w, &lists);
-    result = err < 0 ? PyErr_NoMemory() : walk_result(&w);
+    if (err == 0) {
+        result = walk_result(&w);
+    } else {
+        PyErr_Format(PyExc_MemoryError,
+                     "%s: no memory for the walk over all objects%s",
+                     immortal ? "immortalize" : "prehash",
+                     immortal ? "; those that it had reached are immortal "
+                                "now, the others are not"
+                              : "");
+    }
     if (was_enabled) {
         PyGC_Enable();
     }

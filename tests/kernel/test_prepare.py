@@ -416,18 +416,42 @@ print(json.dumps(report.step("fill").reason))
     assert "goes with immortalize" in reason
 
 
-def test_what_warm_raises_is_passed_on() -> None:
+@pytest.mark.parametrize("error", ["LookupError", "MemoryError", "cowlab.Unsupported"])
+def test_what_warm_raises_is_passed_on(error: str) -> None:
     assert fresh(
         HEAP
-        + """
+        + f"""
 def warm():
-    raise LookupError("cold")
+    raise {error}("cold")
 try:
     cowlab.prepare_fork(warm)
-except LookupError as error:
+except {error} as error:
+    print(json.dumps([str(error), gc.isenabled(), gc.get_freeze_count() < 1000]))
+"""
+    ) == ["cold", True, True]
+
+
+@immortality
+def test_no_memory_for_the_walk_says_what_was_done() -> None:
+    said, on = fresh(
+        HEAP
+        + """
+import resource
+table = [[i] for i in range(600_000)]
+cowlab.conditions(), cowlab.seal(True), cowlab.trim(True)
+spare = [[i] for i in range(50_000)]
+del spare[::2]
+with open("/proc/self/statm") as file:
+    size = int(file.read().split()[0]) * 4096 + (1 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (size, size))
+try:
+    cowlab.prepare_fork(seal=False)
+except MemoryError as error:
     print(json.dumps([str(error), gc.isenabled()]))
 """
-    ) == ["cold", True]
+    )
+    assert said.startswith("immortalize: no memory for the walk")
+    assert on
 
 
 def test_files_that_immortals_hold_are_flushed_at_exit(tmp_path: Path) -> None:
