@@ -49,8 +49,8 @@ await_end(const struct cl_process *process)
     }
 }
 
-static void
-fail_kid(struct fork_child *kid, enum fork_failure failure)
+void
+fork_fail(struct fork_child *kid, enum fork_failure failure)
 {
     kid->failure = failure;
     if (failure != FAILED_BY_ENDING) {
@@ -159,127 +159,6 @@ make_kid(struct fork_run *run, struct fork_child *kid)
 /* --- the parent: all children ---------------------------------------------
  */
 
-static void
-set_deadline(struct fork_run *run)
-{
-    run->deadline = run->timeout < 0
-                        ? INT64_MAX
-                        : cl_now() + (int64_t)(run->timeout * 1e9);
-}
-
-static bool
-is_late(const struct fork_run *run)
-{
-    return cl_now() >= run->deadline;
-}
-
-/* A signal that comes right before poll() does not end it, or goes to another
- * thread: so poll() ends by itself, and handlers are asked after this long. */
-#define SIGNAL_LATENCY 50 /* milliseconds */
-
-static int
-next_wait(const struct fork_run *run)
-{
-    int64_t left = (run->deadline - cl_now()) / 1000000 + 1;
-    return left < 0 ? 0 : left < SIGNAL_LATENCY ? (int)left : SIGNAL_LATENCY;
-}
-
-/* Wait for any of `ready`. 1 something is, 0 the time is up, -1 an exception
- * (a signal handler raised). */
-static int
-wait_ready(const struct fork_run *run, struct pollfd *ready, size_t n)
-{
-    for (;;) {
-        int got, saved;
-        int wait = next_wait(run);
-        Py_BEGIN_ALLOW_THREADS
-        got = poll(ready, (nfds_t)n, wait);
-        saved = errno;
-        Py_END_ALLOW_THREADS
-        if (got > 0) {
-            return 1;
-        }
-        if (got < 0 && saved != EINTR) {
-            errno = saved;
-            PyErr_SetFromErrno(PyExc_OSError);
-            return -1;
-        }
-        if (PyErr_CheckSignals() < 0) {
-            return -1;
-        }
-        if (got == 0 && is_late(run)) {
-            return 0;
-        }
-    }
-}
-
-/* One byte from a kid that poll says is ready, or its failure. */
-static void
-hear_kid(struct fork_child *kid, short line, short ended)
-{
-    if (line & (POLLIN | POLLHUP)) {
-        if (read(kid->line.to_parent[0], &kid->heard, 1) != 1) {
-            kid->heard = 0;
-            kid->line_is_closed = true;
-        }
-    } else if (ended & POLLIN) {
-        fail_kid(kid, FAILED_BY_ENDING);
-    }
-}
-
-/* Until every kid has said `word`. 0, 1 where one of them failed, -1 with an
- * exception. */
-static int
-await_word(struct fork_run *run, char word, struct pollfd *ready)
-{
-    for (;;) {
-        size_t n = 0;
-        for (size_t i = 0; i < run->n; i++) {
-            struct fork_child *kid = &run->kids[i];
-            if (kid->heard != word) {
-                int line = kid->line_is_closed ? -1 : kid->line.to_parent[0];
-                ready[n++] = (struct pollfd){line, POLLIN, 0};
-                ready[n++] = (struct pollfd){kid->process.pidfd, POLLIN, 0};
-            }
-        }
-        if (n == 0) {
-            return 0;
-        }
-        int got = wait_ready(run, ready, n);
-        if (got < 0) {
-            return -1;
-        }
-        size_t at = 0;
-        for (size_t i = 0; i < run->n; i++) {
-            struct fork_child *kid = &run->kids[i];
-            if (kid->heard == word) {
-                continue;
-            }
-            if (got == 0) {
-                fail_kid(kid, FAILED_BY_TIMEOUT);
-                return 1;
-            }
-            hear_kid(kid, ready[at].revents, ready[at + 1].revents);
-            at += 2;
-            if (kid->failure != NO_FAILURE) {
-                return 1;
-            }
-        }
-    }
-}
-
-/* Send a word to every kid. One that has gone is found by the next wait. */
-static void
-tell_all(struct fork_run *run, char word)
-{
-    for (size_t i = 0; i < run->n; i++) {
-        ssize_t sent;
-        do {
-            sent = write(run->kids[i].line.to_child[1], &word, 1);
-        } while (sent < 0 && errno == EINTR);
-    }
-}
-
 static int
 read_fork(struct fork_child *kid)
 {
@@ -338,7 +217,7 @@ read_all(struct fork_run *run, int (*reading)(struct fork_child *),
         err = reading(kid);
         Py_END_ALLOW_THREADS
         if (err == -ESRCH && cl_process_has_ended(&kid->process)) {
-            fail_kid(kid, FAILED_BY_ENDING);
+            fork_fail(kid, FAILED_BY_ENDING);
             return 1;
         }
         if (err == -EACCES && prctl(PR_GET_DUMPABLE) != 1) {
@@ -358,62 +237,6 @@ read_all(struct fork_run *run, int (*reading)(struct fork_child *),
         }
     }
     return 0;
-}
-
-/* Exactly `n` bytes. 0, 1 where the kid failed, -1 with an exception. */
-static int
-read_exactly(struct fork_run *run, struct fork_child *kid, char *to,
-             uint64_t n)
-{
-    while (n > 0) {
-        struct pollfd ready[2] = {
-            {kid->line.to_parent[0], POLLIN, 0},
-            {kid->process.pidfd, POLLIN, 0},
-        };
-        int got = wait_ready(run, ready, 2);
-        if (got < 0) {
-            return -1;
-        }
-        if (got == 0) {
-            fail_kid(kid, FAILED_BY_TIMEOUT);
-            return 1;
-        }
-        ssize_t size = -1;
-        if (ready[0].revents & (POLLIN | POLLHUP)) {
-            size_t want = n > (1u << 20) ? 1u << 20 : (size_t)n;
-            size = read(kid->line.to_parent[0], to, want);
-        }
-        if (size <= 0) {
-            fail_kid(kid, FAILED_BY_ENDING);
-            return 1;
-        }
-        to += size;
-        n -= (uint64_t)size;
-    }
-    return 0;
-}
-
-static int
-receive_result(struct fork_run *run, struct fork_child *kid)
-{
-    uint64_t length = 0;
-    int err = read_exactly(run, kid, (char *)&length, sizeof length);
-    if (err != 0) {
-        return err;
-    }
-    if (length > PY_SSIZE_T_MAX / 2) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    kid->payload = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)length);
-    if (kid->payload == NULL) {
-        return -1;
-    }
-    err = read_exactly(run, kid, PyBytes_AS_STRING(kid->payload), length);
-    if (err != 0) {
-        Py_CLEAR(kid->payload);
-    }
-    return err;
 }
 
 static void
@@ -501,12 +324,12 @@ read_moment_done(struct fork_run *run)
 static int
 collect(struct fork_run *run, struct fork_child *kid)
 {
-    int err = receive_result(run, kid);
+    int err = fork_receive_result(run, kid);
     if (err != 0) {
         return err;
     }
     struct pollfd ended = {kid->process.pidfd, POLLIN, 0};
-    if (wait_ready(run, &ended, 1) < 0) {
+    if (fork_wait_ready(run, &ended, 1) < 0) {
         return -1;
     }
     cl_process_kill(&kid->process); /* nothing more is to be heard from it */
@@ -520,7 +343,7 @@ check_recorders(struct fork_run *run)
 {
     for (size_t i = 0; i < run->n; i++) {
         if (run->kids[i].control->recorder_errno != 0) {
-            fail_kid(&run->kids[i], FAILED_BY_RECORDER);
+            fork_fail(&run->kids[i], FAILED_BY_RECORDER);
             return 1;
         }
     }
@@ -532,30 +355,30 @@ static int
 go_through(struct fork_run *run, struct pollfd *ready)
 {
     int err;
-    set_deadline(run);
+    fork_set_deadline(run);
     run->moment = "it was at rest";
-    if ((err = await_word(run, CL_WORD_REST, ready)) != 0 ||
+    if ((err = fork_await_word(run, CL_WORD_REST, ready)) != 0 ||
         (err = check_recorders(run)) != 0 ||
         (err = read_moment_of_rest(run)) != 0) {
         return err;
     }
     list_touches(run);
-    tell_all(run, CL_WORD_WITNESS);
-    if ((err = await_word(run, CL_WORD_WITNESS, ready)) != 0 ||
+    fork_tell_all(run, CL_WORD_WITNESS);
+    if ((err = fork_await_word(run, CL_WORD_WITNESS, ready)) != 0 ||
         (err = watch_witnesses(run)) != 0 ||
         (err = read_all(run, read_go, "rest")) != 0) {
         return err;
     }
-    set_deadline(run);
+    fork_set_deadline(run);
     run->moment = "its task was done";
-    tell_all(run, CL_WORD_GO);
-    if ((err = await_word(run, CL_WORD_DONE, ready)) != 0 ||
+    fork_tell_all(run, CL_WORD_GO);
+    if ((err = fork_await_word(run, CL_WORD_DONE, ready)) != 0 ||
         (err = read_moment_done(run)) != 0) {
         return err;
     }
-    set_deadline(run);
+    fork_set_deadline(run);
     run->moment = "its result had arrived";
-    tell_all(run, CL_WORD_REPORT);
+    fork_tell_all(run, CL_WORD_REPORT);
     for (size_t i = 0; i < run->n && err == 0; i++) {
         err = collect(run, &run->kids[i]);
     }

@@ -1,10 +1,12 @@
-/* What the three parts of a measured fork share: the parent's state machine
- * (py_fork.c), the child's life (py_fork_child.c), the result
- * (py_fork_result.c). */
+/* What the parts of a measured fork share: the parent's state machine
+ * (py_fork.c) and its words with the children (py_fork_line.c), the child's
+ * life (py_fork_child.c), the result (py_fork_result.c). */
 #ifndef COWLAB_PY_FORK_H
 #define COWLAB_PY_FORK_H
 
 #include "py_module.h"
+
+#include <poll.h>
 
 #include "cl_child.h"
 #include "cl_moments.h"
@@ -61,6 +63,28 @@ struct fork_run {
     int64_t deadline;
     const char *moment; /* what the parent waits for, in words */
 };
+
+/* A child has failed: it is ended, where it goes on, and collected. */
+void fork_fail(struct fork_child *kid, enum fork_failure failure);
+
+/* From now on the children have the run's timeout. */
+void fork_set_deadline(struct fork_run *run);
+
+/* Wait for any of `ready`. 1 something is, 0 the time is up, -1 an exception
+ * (a signal handler raised). */
+int fork_wait_ready(const struct fork_run *run, struct pollfd *ready,
+                    size_t n);
+
+/* Until every child has said `word`. `ready` has room for two entries a child.
+ * 0, 1 where one of them failed, -1 with an exception. */
+int fork_await_word(struct fork_run *run, char word, struct pollfd *ready);
+
+/* Send a word to every child. One that has gone is found by the next wait. */
+void fork_tell_all(struct fork_run *run, char word);
+
+/* A child's pickled outcome, its `payload`. 0, 1 where the child failed, -1
+ * with an exception. */
+int fork_receive_result(struct fork_run *run, struct fork_child *kid);
 
 /* In the child, from the moment after the fork to _exit. */
 _Noreturn void fork_child_live(struct fork_run *run, struct fork_child *kid);
