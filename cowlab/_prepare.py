@@ -79,6 +79,11 @@ class PrepareReport:
         """One line for each condition that held."""
         return tuple(str(finding) for finding in self.conditions)
 
+    def __str__(self) -> str:
+        from cowlab.report._prepare import as_text
+
+        return as_text(self)
+
     def to_json(self) -> dict[str, Any]:
         """The report as plain data."""
         return {

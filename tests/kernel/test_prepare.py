@@ -14,6 +14,7 @@ from conftest import requires
 from fresh import fresh
 
 import cowlab
+from cowlab._prepare import STEPS
 
 immortality = pytest.mark.skipif(
     sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
@@ -429,6 +430,24 @@ except {error} as error:
     print(json.dumps([str(error), gc.isenabled(), gc.get_freeze_count() < 1000]))
 """
     ) == ["cold", True, True]
+
+
+def test_a_report_reads_as_a_page_and_not_as_its_fields() -> None:
+    lines = fresh(
+        HEAP
+        + """
+import threading, time
+threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+log = open("/dev/null")
+report = cowlab.prepare_fork(freeze=False)
+print(json.dumps(str(report).splitlines()))
+"""
+    )
+    assert re.match(r"Prepared in [\d.]+ s on CPython 3\.", lines[0])
+    assert [line.split()[0] for line in lines[1:9]] == list(STEPS)
+    assert lines[7].split(None, 1)[1] == "left out: not asked for"
+    assert lines[-1].startswith("Warning: threads: 1 other thread")
+    assert all(len(line) < 200 for line in lines)
 
 
 @immortality
