@@ -25,7 +25,8 @@ cl_hashing_of(const struct walk *w, PyTypeObject *type)
     }
     for (int i = 0; i < 4; i++) {
         if (w->moments[i] != NULL && hash == w->moments[i]->tp_hash) {
-            return HASH_MOMENT;
+            /* A folded one is hashed by a copy, which would be finalised. */
+            return type->tp_finalize == NULL ? HASH_MOMENT : HASH_NEVER;
         }
     }
     return HASH_NEVER;
@@ -184,6 +185,22 @@ filled(struct walk *w, int which, size_t bytes)
     w->filled_bytes += bytes;
 }
 
+/* Whether a str has no UTF-8: to be told so would call the handler of errors,
+ * which can be anybody's. */
+static bool
+has_surrogate(PyObject *op)
+{
+    int kind = PyUnicode_KIND(op);
+    const void *data = PyUnicode_DATA(op);
+    Py_ssize_t n = kind == PyUnicode_1BYTE_KIND ? 0 : PyUnicode_GET_LENGTH(op);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (Py_UNICODE_IS_SURROGATE(PyUnicode_READ(kind, data, i))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* None of this runs Python code. What it makes is visited at once: not every
  * traversal leads there. What cannot be made stays unmade. */
 static void
@@ -197,7 +214,7 @@ fill_others(struct walk *w, PyObject *op, unsigned what)
             (void)cl_visit_once(dict, w);
         }
     }
-    if ((what & FILL_TEXTS) && cl_text_lacks_utf8(op)) {
+    if ((what & FILL_TEXTS) && cl_text_lacks_utf8(op) && !has_surrogate(op)) {
         Py_ssize_t size;
         if (PyUnicode_AsUTF8AndSize(op, &size) != NULL) {
             filled(w, 1, block_bytes((size_t)size + 1, false));

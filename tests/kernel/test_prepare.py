@@ -200,6 +200,33 @@ print(json.dumps(len(child)))
     assert seen == 8
 
 
+@immortality
+def test_no_code_of_the_program_runs_while_the_walk_does() -> None:
+    """Neither a handler of encoding errors nor what finalises a copy."""
+    assert (
+        fresh(
+            HEAP
+            + """
+import codecs, datetime
+called = []
+def strict(error):
+    called.append([[i] for i in range(1000)])
+    gc.collect()
+    return "", error.end
+class Moment(datetime.datetime):
+    def __del__(self):
+        called.append([[i] for i in range(1000)])
+table = [chr(0xd800) + "ë%d" % i for i in range(300)]
+table += [Moment(2020, 1, 1, fold=1) for _ in range(300)]
+codecs.register_error("strict", strict)
+cowlab.prepare_fork(fill=True)
+print(json.dumps(len(called)))
+"""
+        )
+        == 0
+    )
+
+
 def test_what_there_is_to_fill_is_named() -> None:
     from cowlab._prepare import prepare_fork
 
