@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cowlab._environment import environment
-from cowlab._errors import CowlabError, UsageError
+from cowlab._errors import CowlabError, UsageError, needs
 from cowlab._interpreter import ArmDied, ArmTimeout, Interpreter
 from cowlab._result import Failure
 from cowlab._stats import Summary, summarise
@@ -258,7 +258,8 @@ class TrialReport:
     @property
     def text(self) -> str:
         """The report as a person reads it."""
-        from cowlab.report._trial import as_text
+        with needs("The text of a trial", "rich"):
+            from cowlab.report._trial import as_text
 
         return as_text(self)
 
@@ -266,7 +267,8 @@ class TrialReport:
         return self.text
 
     def _repr_html_(self) -> str:
-        from cowlab.report._trial import as_html
+        with needs("A trial's page", "rich"):
+            from cowlab.report._trial import as_html
 
         return as_html(self)
 

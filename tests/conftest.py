@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
+
+IMMORTALITY = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+"""Whether this interpreter can have immortal objects of our making."""
+
+immortality = pytest.mark.skipif(
+    not IMMORTALITY,
+    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
+)
 
 # The interpreters that tests start import what is installed, not this tree.
 os.environ["PYTHONSAFEPATH"] = "1"

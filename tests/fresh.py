@@ -13,6 +13,25 @@ import cowlab
 
 ROOT = Path(cowlab.__file__).parents[1]
 
+HEAP = """
+import gc, json, os, sys
+import cowlab
+
+def empty():
+    pass
+
+def reads():
+    total = 0
+    for row in table:
+        for number in row:
+            total += number
+
+def both():
+    reads()
+    gc.collect()
+"""
+"""Tasks over a table that the program makes next."""
+
 
 def fresh(code: str, *, status: int = 0) -> Any:
     """Run code in a new interpreter; what it prints last, as JSON."""

@@ -3,12 +3,11 @@
 import sys
 
 import pytest
+from conftest import IMMORTALITY
 
 from cowlab._experiment import MIB, load
 from cowlab._result import Result, Sample
 from cowlab._runner import judge, run
-
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
 
 def test_workers_of_a_prepared_parent_keep_the_dataset_shared():
@@ -22,7 +21,7 @@ def test_workers_of_a_prepared_parent_keep_the_dataset_shared():
     assert measured.median("freeze", "growth") > 0.9 * plain
     for arm in measured.arms:
         assert measured.median(arm, "pss") > measured.median(arm, "growth")
-    if immortality:
+    if IMMORTALITY:
         assert measured.median("prepared", "growth") < 0.2 * plain
         assert measured.median("prepared", "uss") < 0.3 * measured.median(
             "plain", "uss"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from conftest import immortality
 
 import cowlab
 from cowlab.experiments._operations import OPERATIONS
@@ -46,10 +46,7 @@ NAMES = [operation.name for operation in OPERATIONS]
 SAMPLE = [*NAMES[::20], "bytes-hash-all", "list-filter", "pickle", "memoryview"]
 
 
-@pytest.mark.skipif(
-    sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
-    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
-)
+@immortality
 def test_prepared_operations_copy_nothing_but_for_a_known_list() -> None:
     names = NAMES if os.environ.get("COWLAB_OPERATIONS") else SAMPLE
     done = subprocess.run(

@@ -1,8 +1,7 @@
 """The remedies experiment, small and real, and its judge on made-up figures."""
 
-import sys
-
 import pytest
+from conftest import IMMORTALITY
 
 from cowlab import Unsupported
 from cowlab._experiment import MIB, load
@@ -10,7 +9,6 @@ from cowlab._result import Result, Sample
 from cowlab._runner import judge, run
 
 ROWS = 20_000
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +21,7 @@ def test_what_is_not_possible_here_says_so(measured):
     for failure in measured.failures:
         assert failure.arm in ("numpy", "ksm", "immortal")
         assert failure.why
-    assert ("immortal" in measured.arms) == immortality
+    assert ("immortal" in measured.arms) == IMMORTALITY
 
 
 def test_objects_are_copied_and_the_rest_is_not(measured):

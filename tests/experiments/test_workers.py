@@ -1,15 +1,13 @@
 """The workers experiment, small and real, and its judges on made-up figures."""
 
-import sys
-
 import pytest
+from conftest import IMMORTALITY
 
 from cowlab._experiment import MIB, load
 from cowlab._result import Result, Sample
 from cowlab._runner import judge, run
 
 ROWS = 40_000
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +23,7 @@ def test_each_worker_adds_what_it_reads(measured):
         assert measured.median(arm, "growth") > 0.9 * rows * workers
         assert measured.median(arm, "copied") > 0.9 * rows * workers
         assert measured.median(arm, "rss_growth") < 0.2 * rows * workers
-    if immortality:
+    if IMMORTALITY:
         assert measured.median("prepared-4", "growth") < 0.2 * rows
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import IMMORTALITY
 
 import cowlab
 
@@ -30,8 +31,6 @@ def application(environ, start_response):
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
 """
-
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
 
 class Server:
@@ -123,7 +122,7 @@ def test_workers_and_their_successors_share(tmp_path: Path) -> None:
         assert ("cowlab: prepared" in log) == (name == "prepared")
         assert "Exception" not in log
     assert totals["prepared"] == totals["plain"]
-    if immortality:
+    if IMMORTALITY:
         assert sizes["prepared"].pss < sizes["plain"].pss * 0.8
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import IMMORTALITY
 
 import cowlab
 from cowlab._advice import lines_to_paste
@@ -96,9 +97,8 @@ COMMAND = {
     "workers": 2,
     "warm": 0,
 }
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
-ARMS = ["prepare", *(["both"] if immortality else ["freeze"])]
+ARMS = ["prepare", *(["both"] if IMMORTALITY else ["freeze"])]
 
 
 def needs(module: str) -> None:
@@ -170,8 +170,8 @@ def check(workers: list[dict[str, Any]]) -> None:
         assert one["total"] == 50_043_890
         assert one["collects"], "the collector is off: garbage would be kept for ever"
         # A collection on 3.14 takes immortal objects off its lists: few are left.
-        assert one["frozen"] > (0 if immortality else 10_000)
-        if immortality:
+        assert one["frozen"] > (0 if IMMORTALITY else 10_000)
+        if IMMORTALITY:
             assert one["references"] > 1 << 29
             assert one["private"] < 6_000  # KiB; the table alone is more
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import immortality
 
 import cowlab
 
@@ -55,10 +56,7 @@ def has_tests() -> bool:
     reason="this interpreter came without its own test suite (Debian's"
     " libpython3-testsuite, for one, is a package apart)",
 )
-@pytest.mark.skipif(
-    sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
-    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
-)
+@immortality
 @pytest.mark.parametrize("module", ALL if os.environ.get("COWLAB_STDLIB") else QUICK)
 def test_everything_immortal(module: str, tmp_path: Path) -> None:
     run = subprocess.run(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import IMMORTALITY
 
 import cowlab
 from cowlab._trial import TrialReport, trial
@@ -106,8 +107,6 @@ async def asgi(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 '''
 
-immortality = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -132,7 +131,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> TrialReport:
 def test_every_arm_has_its_samples_or_says_why_not(report: TrialReport) -> None:
     assert not report.failed, report.failures
     assert not report.differences
-    if immortality:
+    if IMMORTALITY:
         assert report.arms == ["plain", "freeze", "immortalize", "both", "prepare"]
         assert not report.failures
     else:
@@ -152,7 +151,7 @@ def test_reading_copies_and_the_remedy_keeps_it_shared(report: TrialReport) -> N
     plain = report.summary("plain", "copied").median
     assert plain > 3 * size
     assert report.summary("freeze", "copied").median > 0.9 * plain
-    if immortality:
+    if IMMORTALITY:
         assert report.summary("prepare", "copied").median < 0.2 * plain
         assert report.summary("both", "uss").median < 0.5 * (
             report.summary("plain", "uss").median
@@ -178,7 +177,7 @@ def test_the_report_is_plain_data_text_and_html(report: TrialReport) -> None:
     for words in ("PSS MiB", "plain", "freeze", "ceiling", "workers"):
         assert words in text
         assert words in html
-    if immortality:
+    if IMMORTALITY:
         assert "Recommendation: prepare" in text
         assert "never freed" in text
         assert "cowlab.contrib.multiprocessing" in text
@@ -223,7 +222,7 @@ def test_blame_names_the_lines_or_says_why_not() -> None:
     assert place.endswith("shop.py")
     assert line - 1 <= int(number) <= line + 1
     assert first["pages"] > 0.5 * plain.copied
-    if immortality:
+    if IMMORTALITY:
         assert after.copied < 0.3 * plain.copied
     if importlib.util.find_spec("rich") is not None:
         assert "plain: what copied most of" in found.text
@@ -257,7 +256,7 @@ def test_an_application_is_asked_without_a_server() -> None:
     )
     assert not found.failed
     assert found.server == "gunicorn"
-    if immortality:
+    if IMMORTALITY:
         assert found.recommendation == "prepare"
 
 
@@ -341,7 +340,7 @@ def test_a_django_application(here: Path) -> None:
     requests = [Request(f"/{n}", "GET", host) for n in range(10)]
     found = trial(requests=requests, **options)  # type: ignore[arg-type]
     assert not found.failed
-    if immortality:
+    if IMMORTALITY:
         plain = found.summary("plain", "copied").median
         assert found.summary("prepare", "copied").median < 0.5 * plain
 

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import IMMORTALITY
 
 import cowlab
 from cowlab._recorder import MODES
 
 HERE = Path(__file__).parent
 ROOT = Path(cowlab.__file__).parents[1]
-
-IMMORTAL = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
 
 
 @cache
@@ -97,7 +96,7 @@ def test_the_planted_cause_type_and_line(name: str) -> None:
     check(workload(name))
 
 
-@pytest.mark.skipif(not IMMORTAL, reason="no immortality in this interpreter")
+@pytest.mark.skipif(not IMMORTALITY, reason="no immortality in this interpreter")
 def test_reading_what_is_immortal_and_frozen_blames_almost_nothing() -> None:
     needs("lines")
     found = workload("prepared")

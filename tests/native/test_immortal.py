@@ -12,16 +12,12 @@ import threading
 import weakref
 
 import pytest
+from conftest import IMMORTALITY, immortality
 
 import cowlab
 from cowlab._immortal import immortalize, prehash
 
 WORDS = {(3, 12): 0xFFFFFFFF, (3, 13): 0xFFFFFFFF}
-
-immortality = pytest.mark.skipif(
-    sys.version_info < (3, 12) or hasattr(sys, "gettotalrefcount"),
-    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
-)
 
 
 class Plain:
@@ -250,7 +246,7 @@ def test_hashes_stay_what_they_were() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(TypeError, match="roots is a list or tuple"):
         prehash({"a": 1})  # type: ignore[arg-type]
-    if sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount"):
+    if IMMORTALITY:
         with pytest.raises(TypeError, match="not a type"):
             immortalize([[]], keep_mortal=[io.StringIO()])  # type: ignore[list-item]
 

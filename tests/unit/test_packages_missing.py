@@ -22,7 +22,9 @@ for package in ("numpy", "rich", "matplotlib"):
 import cowlab
 from made_result import a_result
 from cowlab import Comparison
+from cowlab._trial import TrialReport
 result = a_result()
+trial = TrialReport({{}}, {{}}, ())
 both = Comparison((result, result))
 try:
     {{0}}
@@ -49,6 +51,8 @@ def without_packages(code: str) -> str:
     [
         ("str(result)", "rich", "pip install rich"),
         ("print(both)", "rich", "pip install rich"),
+        ("str(trial)", "rich", "pip install rich"),
+        ("trial._repr_html_()", "rich", "pip install rich"),
         ("result.plot()", "matplotlib", "pip install 'cowlab[plots]'"),
         ("cowlab.pagemap(None, []).numpy()", "numpy", "pip install numpy"),
         ("cowlab.pools().dtype", "numpy", "pip install numpy"),
