@@ -87,8 +87,9 @@ def test_arenas_go_back_to_the_system_when_they_empty() -> None:
     del kept
     gc.collect()
     after = len(cowlab.arenas())
-    assert full > before + 20, (before, full)
-    assert after <= before + 3, (before, full, after)
+    assert full > before + 40, (before, full)
+    # Modules that came meanwhile, and the lists of free objects, hold a few.
+    assert after <= before + 8, (before, full, after)
     """
     run(textwrap.dedent(program))
 
