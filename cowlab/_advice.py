@@ -116,11 +116,11 @@ def _uwsgi(
     if command["kind"] == "exercise":
         module, name = "your_application", "application"
     first, _, rest = name.partition(".")
-    load = f"from {module} import {first}" + ("" if rest else " as application")
+    load = f"from {module} import {first}"
     if rest:
         load += f"\n\napplication = {name}"
-    if name == "application":
-        load = f"from {module} import application"
+    elif first != "application":
+        load += " as application"
     return (
         "# prepared.py, loaded in place of the application: uwsgi --master"
         f" --processes {command['workers']} --module prepared ...\n"

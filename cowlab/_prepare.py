@@ -222,12 +222,15 @@ def _collect() -> Mapping[str, int]:
     return {"unreachable": gc.collect()}
 
 
+def _with_libc(figures: dict[str, int], size: int | None) -> Mapping[str, int]:
+    """The C library's bytes go with the others where there are any to tell of."""
+    return figures if size is None else {**figures, "libc_bytes": size}
+
+
 def _trim() -> Mapping[str, int]:
     report = trim_heap(libc=True)
     figures = {"bytes": report.bytes, "blocks_retired": report.blocks_retired}
-    if report.libc_bytes is not None:
-        figures["libc_bytes"] = report.libc_bytes
-    return figures
+    return _with_libc(figures, report.libc_bytes)
 
 
 def _seal() -> Mapping[str, int]:
@@ -237,9 +240,7 @@ def _seal() -> Mapping[str, int]:
         "blocks_retired": report.blocks_retired,
         "bytes_retired": report.bytes_retired,
     }
-    if report.libc_bytes is not None:
-        figures["libc_bytes"] = report.libc_bytes
-    return figures
+    return _with_libc(figures, report.libc_bytes)
 
 
 def _freeze() -> Mapping[str, int]:

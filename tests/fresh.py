@@ -33,16 +33,23 @@ def both():
 """Tasks over a table that the program makes next."""
 
 
-def fresh(code: str, *, status: int = 0) -> Any:
-    """Run code in a new interpreter; what it prints last, as JSON."""
-    run = subprocess.run(
-        [sys.executable, "-c", code],
+def run_python(
+    *arguments: object, cwd: Path | None = None, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """This interpreter with these arguments, and the cowlab that is tested."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=False,
-        timeout=120,
+        timeout=timeout,
     )
+
+
+def fresh(code: str, *, status: int = 0) -> Any:
+    """Run code in a new interpreter; what it prints last, as JSON."""
+    run = run_python("-c", code, cwd=ROOT)
     assert run.returncode == status, run.stderr
     return json.loads(run.stdout.splitlines()[-1]) if run.stdout.strip() else None

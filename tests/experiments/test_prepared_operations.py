@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from conftest import immortality
+from fresh import run_python
 
-import cowlab
 from cowlab.experiments._operations import OPERATIONS
 
 ITSELF = "the object: the operation changes it"
@@ -49,18 +47,8 @@ SAMPLE = [*NAMES[::20], "bytes-hash-all", "list-filter", "pickle", "memoryview"]
 @immortality
 def test_prepared_operations_copy_nothing_but_for_a_known_list() -> None:
     names = NAMES if os.environ.get("COWLAB_OPERATIONS") else SAMPLE
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).with_name("prepared_operations.py")),
-            *names,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-    )
+    program = Path(__file__).with_name("prepared_operations.py")
+    done = run_python(program, *names, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert {name for name, _, _ in rows} == set(names)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import IMMORTALITY
+from fresh import run_python
 
 import cowlab
 
@@ -70,14 +69,7 @@ WITH = {
 
 
 def run(kind: str, prepare: object) -> list[Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM % WITH[kind].strip(), json.dumps(prepare)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-    )
+    done = run_python("-c", PROGRAM % WITH[kind].strip(), json.dumps(prepare))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
@@ -121,14 +113,7 @@ def test_the_first_worker_records_and_reports_when_asked_and_at_its_end(
         pytest.skip(str(cowlab.host()["perf_sigtrap"]))
     program, report = tmp_path / "program.py", tmp_path / "blame.txt"
     program.write_text(RECORDED % str(report))
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-    )
+    done = run_python(program, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{sum(range(1, 20_001))}\n" * 2
     assert report.exists(), done.stderr

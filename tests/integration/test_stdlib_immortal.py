@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import immortality
-
-import cowlab
+from fresh import run_python
 
 PROGRAM = Path(__file__).with_name("stdlib_immortal.py")
 QUICK = ["test_generators", "test_ordered_dict"]
@@ -59,15 +56,7 @@ def has_tests() -> bool:
 @immortality
 @pytest.mark.parametrize("module", ALL if os.environ.get("COWLAB_STDLIB") else QUICK)
 def test_everything_immortal(module: str, tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, str(PROGRAM), module],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-    )
+    run = run_python(PROGRAM, module, cwd=tmp_path, timeout=300)
     assert run.returncode == 0, run.stderr[-4000:]
     made, tests = (int(part.split()[0]) for part in run.stdout.strip().split(","))
     assert made > 20_000

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from fresh import run_python
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-
-import cowlab
 
 PROGRAM = Path(__file__).with_name("graph_program.py")
 KINDS = [
@@ -83,14 +79,7 @@ def run(prepare: int, nodes: object, steps: object, *, fill: bool = False) -> li
     plan = json.dumps(
         {"prepare": prepare, "fill": fill, "nodes": nodes, "steps": steps}
     )
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), plan],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-    )
+    done = run_python(PROGRAM, plan, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return sorted(done.stdout.splitlines())
