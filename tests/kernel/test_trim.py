@@ -31,20 +31,39 @@ def holes(step: int = 10, count: int = 100_000) -> list[tuple[int, int]]:
 
 def test_pages_come_back_and_the_report_adds_up() -> None:
     kept = holes(100, 300_000)
-    before = cowlab.smaps_rollup().rss
     check_every_pool()
     report = cowlab.trim()
     check_every_pool()
-    after = cowlab.smaps_rollup().rss
-    assert before is not None
-    assert after is not None
     assert report.pages > 500
     assert report.bytes == report.pages * os.sysconf("SC_PAGE_SIZE")
-    assert abs(before - after - report.bytes) < 2 << 20
     assert report.blocks_retired > 0
     assert report.pools_trimmed + report.pools_reset + report.pools_left <= report.pools
     assert report.libc_bytes is None
     assert kept == [(i, i + 1) for i in range(1_000, 301_000, 100)]
+
+
+def test_the_kernel_says_what_the_report_says() -> None:
+    """In a fresh process: what a scan allocates lands in memory that is there.
+
+    In one that has run for long it takes fresh arenas or grows the heap of libc, and
+    both stay in RSS.
+    """
+    program = """
+    import cowlab
+    made = [(i, i + 1) for i in range(1_000, 301_000)]
+    kept = made[::100]
+    del made
+    cowlab.trim(), cowlab.smaps_rollup()
+    made = [(i, i + 1, i + 2) for i in range(1_000, 301_000)]
+    kept += made[::100]
+    del made
+    before = cowlab.smaps_rollup().rss
+    report = cowlab.trim()
+    after = cowlab.smaps_rollup().rss
+    assert report.pages > 500, report
+    assert abs(before - after - report.bytes) <= 256 << 10, (before, after, report)
+    """
+    run(textwrap.dedent(program))
 
 
 def test_a_second_trim_finds_next_to_nothing() -> None:
