@@ -137,7 +137,14 @@ KSM = Path("/sys/kernel/mm/ksm")
 KSM_SETTINGS = {"pages_to_scan": "5000", "run": "1"}
 """With which it scans what eight children copy in a second or two."""
 
+KSM_SCANS = 3
+"""Of all memory, after which what is alike is merged: KSM looks twice at a page before
+it trusts it to stay as it is, and is in the midst of a scan when one begins to count."""
+
 PR_SET_MEMORY_MERGE = 67
+
+_RESTORE = 'read -r _; while [ $# -gt 0 ]; do echo "$2" >"$1"; shift 2; done'
+"""For a shell: when its input ends, the values into their files."""
 
 
 @contextmanager
@@ -145,9 +152,11 @@ def _ksm() -> Iterator[None]:
     """KSM for this process and those it forks; Unsupported where it cannot work.
 
     Where it does not run, root starts it, for as long as this lasts: it looks at
-    processes only that ask for it.
+    processes only that ask for it. Should this process be killed, a shell that waits
+    for its end puts the settings back.
     """
     import ctypes
+    import subprocess
 
     try:
         found = {name: (KSM / name).read_text().strip() for name in KSM_SETTINGS}
@@ -159,47 +168,51 @@ def _ksm() -> Iterator[None]:
     if found["run"] == "1":
         yield
         return
-    try:
-        for name, value in KSM_SETTINGS.items():
-            (KSM / name).write_text(value)
-    except OSError as error:
-        raise Unsupported(
-            f"KSM does not run ({KSM}/run is {found['run']}), and may not be started:"
-            f" {error.strerror}; as root: echo 1 > {KSM}/run"
-        ) from None
-    try:
+    restore = ["sh", "-c", _RESTORE, "sh"]
+    for name, value in found.items():
+        restore += [str(KSM / name), value]
+    with subprocess.Popen(
+        restore,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        try:
+            for name, value in KSM_SETTINGS.items():
+                (KSM / name).write_text(value)
+        except OSError as error:
+            raise Unsupported(
+                f"KSM does not run ({KSM}/run is {found['run']}), and may not be"
+                f" started: {error.strerror}; as root: echo 1 > {KSM}/run"
+            ) from None
         yield
-    finally:
-        for name, value in found.items():
-            (KSM / name).write_text(value)
 
 
-def _wait_for_ksm(seconds: float) -> None:
-    """Until it merges hardly more pages of this process, or the time is up.
+def _scans() -> int:
+    return int((KSM / "full_scans").read_text())
 
-    A few come and go for ever: waiting writes some.
-    """
+
+def _wait_for_ksm(seconds: float) -> bool:
+    """Until it has gone through all memory often enough; false if the time is up."""
     deadline = time.monotonic() + seconds
-    merged, since = 0, time.monotonic()
-    while (now := time.monotonic()) < deadline and (merged == 0 or now - since < 1):
-        with open("/proc/self/ksm_merging_pages") as opened:
-            count = int(opened.read())
-        if count > merged + max(16, merged // 50):
-            merged, since = count, now
+    enough = _scans() + KSM_SCANS
+    while _scans() < enough:
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.1)
+    return True
 
 
-def read(get: Get, rows: int, ksm_seconds: float = 0.0) -> tuple[int, float]:
-    """Every row once: the sum of all ints, and the processor time that it took."""
+def read(get: Get, rows: int, ksm_seconds: float = 0.0) -> tuple[int, float, bool]:
+    """Every row once: the sum of all ints, the processor time, and if KSM was done."""
     start = time.process_time()
     total = 0
     for i in range(rows):
         a, b, c = get(i)
         total += a + b + c
     took = time.process_time() - start
-    if ksm_seconds:
-        _wait_for_ksm(ksm_seconds)
-    return total, took
+    merged = not ksm_seconds or _wait_for_ksm(ksm_seconds)
+    return total, took, merged
 
 
 def run_arm(arm: str, *, rows: int, children: int, ksm_seconds: int) -> Metrics:

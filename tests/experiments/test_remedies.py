@@ -1,5 +1,9 @@
 """The remedies experiment, small and real, and its judge on made-up figures."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 from conftest import IMMORTALITY
 
@@ -47,8 +51,8 @@ def test_ksm_is_left_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(LookupError), remedies._ksm():
         assert (tmp_path / "run").read_text() == "1"
         raise LookupError
-    assert (tmp_path / "run").read_text() == "0"
-    assert (tmp_path / "pages_to_scan").read_text() == "100"
+    assert (tmp_path / "run").read_text() == "0\n"
+    assert (tmp_path / "pages_to_scan").read_text() == "100\n"
     monkeypatch.setattr(remedies, "KSM_SETTINGS", {"run": "1", "nowhere": "1"})
     with pytest.raises(Unsupported, match="CONFIG_KSM"), remedies._ksm():
         pass
@@ -56,6 +60,46 @@ def test_ksm_is_left_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(remedies, "KSM_SETTINGS", {"run": "1"})
     with pytest.raises(Unsupported, match="needs Linux 6"), remedies._ksm():
         pass
+
+
+def test_ksm_is_left_as_it_was_by_one_that_is_killed(tmp_path):
+    for name, value in {"run": "0", "pages_to_scan": "100"}.items():
+        (tmp_path / name).write_text(f"{value}\n")
+    program = f"""
+import ctypes, os, pathlib, signal
+from cowlab.experiments import remedies
+
+class Library:
+    def prctl(self, *words):
+        return 0
+
+ctypes.CDLL = lambda *_, **__: Library()
+remedies.KSM = pathlib.Path({str(tmp_path)!r})
+with remedies._ksm():
+    print((remedies.KSM / "run").read_text(), flush=True)
+    os.killpg(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # Its output is at its end when the shell, which restores, has left, too.
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n")
+    assert (tmp_path / "run").read_text() == "0\n"
+    assert (tmp_path / "pages_to_scan").read_text() == "100\n"
+
+
+def test_time_that_ksm_did_not_have_is_a_warning(monkeypatch):
+    from cowlab.experiments import remedies
+
+    counts = iter(range(100))
+    monkeypatch.setattr(remedies, "_scans", lambda: next(counts))
+    assert remedies._wait_for_ksm(60.0)
+    assert next(counts) == 1 + remedies.KSM_SCANS
+    monkeypatch.setattr(remedies, "_scans", lambda: 7)
+    assert not remedies._wait_for_ksm(0.0)
 
 
 class Library:
