@@ -138,8 +138,8 @@ KSM_SETTINGS = {"pages_to_scan": "5000", "run": "1"}
 """With which it scans what eight children copy in a second or two."""
 
 KSM_SCANS = 3
-"""Of all memory, after which what is alike is merged: KSM looks twice at a page before
-it trusts it to stay as it is, and is in the midst of a scan when one begins to count."""
+"""Of all memory, after which what is alike is merged: KSM merges a page only when two
+scans saw it the same, and is in the midst of one when one begins to count."""
 
 PR_SET_MEMORY_MERGE = 67
 

@@ -83,6 +83,7 @@ with remedies._ksm():
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         text=True,
+        check=False,
         start_new_session=True,
     )
     # Its output is at its end when the shell, which restores, has left, too.
