@@ -193,12 +193,13 @@ def immortalize(
     frozensets, tuples and datetimes are filled on the way, as far as no Python code has
     to run for it. Instances of the types in ``keep_mortal`` stay mortal, and so do
     frames, running generators and coroutines, files, sockets, locks, weak references
-    with a callback, and the JIT's executors; the walk does not go on from these.
+    with a callback, the buffers of memoryviews, and the JIT's executors; the walk does
+    not go on from these.
 
     There is no way back. An immortal object is never freed: its ``__del__``, the
     ``finally`` of a suspended generator and the callbacks of weak references to it
-    never run, and what only it holds is held until the process ends.
-    ``sys.getrefcount`` shows a constant.
+    never run, and what only it holds is held until the process ends; files are flushed
+    then, by an ``atexit`` handler. ``sys.getrefcount`` shows a constant.
 
     Raises ``Unsupported`` where objects cannot be immortal (before CPython 3.12,
     free-threaded builds) or must not (debug builds), ``TypeError`` for roots that are
@@ -211,7 +212,11 @@ def immortalize(
             "immortalize: a debug build asserts on immortal strings:"
             " use a release build of CPython"
         )
-    return walk(roots, keep_mortal, prehash=True, immortal=True)[0]
+    from cowlab._files import flush_at_exit
+
+    report, files = walk(roots, keep_mortal, prehash=True, immortal=True)
+    flush_at_exit(files)
+    return report
 
 
 def prehash(roots: Sequence[object] | None = None) -> ImmortalReport:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cowlab._conditions import Finding, conditions
 from cowlab._errors import Unsupported, UsageError, native
+from cowlab._files import flush_at_exit
 from cowlab._immortal import (
     FILLS,
     FreezeReport,
@@ -144,7 +145,6 @@ class _Forks:
 
 
 _forks = _Forks()
-_files: list[Any] = []  # weak references to files that were open at preparation
 
 
 def _before_fork() -> None:
@@ -171,47 +171,10 @@ def _in_child() -> None:
         gc.enable()
 
 
-def _flush_files() -> None:
-    """Flush what only immortal objects hold: nobody closes it when the process ends."""
-    import _io
-
-    multiprocessing = sys.modules.get("multiprocessing")
-    if multiprocessing is not None and multiprocessing.parent_process() is not None:
-        return  # these leave by os._exit, which flushes nothing, prepared or not
-    opened = [file for ref in _files if (file := ref()) is not None]
-    # By its type alone: isinstance() would ask for __class__, which a proxy answers
-    # with code of its own.
-    opened += [
-        found for found in gc.get_objects() if issubclass(type(found), _io._IOBase)
-    ]
-    for file in opened:
-        try:
-            if not file.closed and file.writable():
-                file.flush()
-        except Exception:
-            continue  # as at the end of any process: there is nobody to tell
-
-
-def _remember(files: Iterable[Any]) -> None:
-    import weakref
-
-    known = {id(file) for ref in _files if (file := ref()) is not None}
-    standard = {
-        id(stream)
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    }
-    for file in files:
-        if id(file) not in known and id(file) not in standard:
-            _files.append(weakref.ref(file))
-
-
 def _install_hooks() -> None:
     if _forks.hooked:
         return
-    import atexit
-
     os.register_at_fork(before=_before_fork, after_in_child=_in_child)
-    atexit.register(_flush_files)
     _forks.hooked = True
 
 
@@ -430,7 +393,7 @@ def prepare_fork(
         )
         if roots is not None:
             _, files = walk(None, (), prehash=False, immortal=False)
-        _remember(files)
+        flush_at_exit(files)
         del files
         shared = plan.wants("immortalize")  # then its seconds are that step's
         plan.enter(

@@ -89,6 +89,12 @@ kind_init(const struct walk *w, struct kind *kind, PyTypeObject *type)
         kind->stop = true;
         kind->reason = "executor";
     }
+    /* Released with its last memoryview, alive: it is taken off its list by
+     * the collector's links then, whether it is on one or not. */
+    if (strcmp(type->tp_name, "managedbuffer") == 0) {
+        kind->stop = true;
+        kind->reason = "memoryview's buffer";
+    }
 }
 
 struct kind *

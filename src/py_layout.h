@@ -119,6 +119,7 @@ enum cl_hidden {
     CL_HIDDEN_DATETIME,   /* tzinfo */
     CL_HIDDEN_TIME,       /* tzinfo */
     CL_HIDDEN_TIMEZONE,   /* offset and name */
+    CL_HIDDEN_MEMORYVIEW, /* whose memory it is, past the managed buffer */
 };
 
 /* Which of these an instance of `type` has. Ask once for a type: it may

@@ -118,6 +118,7 @@ cl_hidden_kind(PyTypeObject *type)
         {&PyCoro_Type, CL_HIDDEN_GENERATOR},
         {&PyAsyncGen_Type, CL_HIDDEN_GENERATOR},
         {&PyContextVar_Type, CL_HIDDEN_CONTEXTVAR},
+        {&PyMemoryView_Type, CL_HIDDEN_MEMORYVIEW},
         {&PyMethodDescr_Type, CL_HIDDEN_DESCRIPTOR},
         {&PyClassMethodDescr_Type, CL_HIDDEN_DESCRIPTOR},
         {&PyMemberDescr_Type, CL_HIDDEN_DESCRIPTOR},
@@ -262,6 +263,11 @@ cl_visit_hidden_kind(PyObject *op, enum cl_hidden kind, visitproc visit,
     case CL_HIDDEN_TIMEZONE:
         VISIT(((struct timezone_object *)op)->offset);
         VISIT(((struct timezone_object *)op)->name);
+        break;
+    case CL_HIDDEN_MEMORYVIEW:
+        if (((PyMemoryViewObject *)op)->mbuf != NULL) {
+            VISIT(((PyMemoryViewObject *)op)->mbuf->master.obj);
+        }
         break;
     }
     return 0;

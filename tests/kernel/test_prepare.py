@@ -369,7 +369,33 @@ except MemoryError as error:
     assert on
 
 
-def test_files_that_immortals_hold_are_flushed_at_exit(tmp_path: Path) -> None:
+@immortality
+def test_a_memoryview_is_released_when_the_collector_knows_none_of_it() -> None:
+    """From 3.14 a full collection takes immortal objects off its lists."""
+    length = fresh(
+        HEAP
+        + """
+import io
+array, stream = bytearray(1000), io.BytesIO(bytes(1000))
+views = [memoryview(array), stream.getbuffer()]
+cowlab.immortalize()
+gc.collect()
+for view in views:
+    view.release()
+array.append(1)
+print(json.dumps(len(array) + stream.seek(0, 2)))
+"""
+    )
+    assert length == 2001
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["prepare_fork()", pytest.param("immortalize()", marks=immortality)],
+)
+def test_files_that_immortals_hold_are_flushed_at_exit(
+    how: str, tmp_path: Path
+) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     fresh(
         HEAP
@@ -379,7 +405,7 @@ class Log:
         self.file = open(path, "w")
 log = Log({str(old)!r})
 log.file.write("before, ")
-cowlab.prepare_fork()
+cowlab.{how}
 log.file.write("after")
 log.more = open({str(new)!r}, "w")
 log.more.write("made later")

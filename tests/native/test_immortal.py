@@ -110,6 +110,7 @@ def test_what_is_left_mortal_and_why(tmp_path: object) -> None:
         reports.append(immortalize([holder]))
         yield 1
 
+    owned = bytes([1, 2]) * 500
     reports: list[cowlab.ImmortalReport] = []
     waiting, active = suspended(), running()
     next(waiting)
@@ -126,6 +127,7 @@ def test_what_is_left_mortal_and_why(tmp_path: object) -> None:
             waiting,
             active,
             sys._getframe(),
+            memoryview(owned),
         ]
         next(active)
     left = reports[0].left
@@ -135,13 +137,14 @@ def test_what_is_left_mortal_and_why(tmp_path: object) -> None:
         "lock",
         "running generator",
         "frame",
+        "memoryview's buffer",
     }
     assert left["weakref with a callback"] == {"weakref.ReferenceType": 1}
     assert sum(left["lock"].values()) == 2
     for thing in (called_back, file, lock, active):
         assert not is_immortal(thing), thing
-    assert is_immortal(waiting)
-    assert is_immortal(plain_ref)
+    for thing in (waiting, plain_ref, owned):
+        assert is_immortal(thing), thing
 
 
 @immortality
