@@ -391,6 +391,9 @@ def _order(
         if not one.target.startswith("/"):
             raise UsageError(f"the request {one.target!r} is no path: begin with /")
     modules = [preload] if isinstance(preload, str) else list(preload)
+    for name in modules:
+        if not all(name.split(".")):
+            raise UsageError(f"{name!r} is no module's name, such as shop.tables")
     return {
         "preload": modules,
         "kind": kind,
@@ -456,8 +459,13 @@ class _Run:
         from dataclasses import replace
 
         chosen = ["plain", result.recommendation or self.arms[-1]]
-        blamed = [self._blame(arm) for arm in dict.fromkeys(chosen)]
-        return replace(result, blame=tuple(blamed))
+        blamed: list[Blamed] = []
+        try:
+            for arm in dict.fromkeys(chosen):
+                blamed.append(self._blame(arm))
+        except KeyboardInterrupt:
+            interrupted = True
+        return replace(result, blame=tuple(blamed), interrupted=interrupted)
 
     def _command(self) -> dict[str, Any]:
         return {name: value for name, value in self.order.items() if name != "path"}

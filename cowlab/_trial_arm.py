@@ -214,6 +214,11 @@ def _import(name: str) -> Any:
 
 def _takes_number(function: Callable[..., Any], name: str) -> bool:
     """Whether the function takes the unit's number; else it takes nothing."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise UsageError(
+            f"{name} does no work when it is called: give a function that runs the"
+            " coroutine, or the generator, to its end"
+        )
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

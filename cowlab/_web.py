@@ -79,8 +79,12 @@ def wsgi(application: Callable[..., Iterable[bytes]], request: Request) -> Respo
 
     def start_response(line: str, headers: Any, exc_info: Any = None) -> Any:
         nonlocal status
-        if exc_info is not None and status:
-            raise exc_info[1].with_traceback(exc_info[2])
+        if exc_info is not None and written.tell():
+            raise exc_info[1].with_traceback(exc_info[2])  # too late for another
+        if exc_info is None and status:
+            raise NoAnswer(
+                f"{request.method} {request.target}: start_response was called twice"
+            )
         status = line
         return written.write
 

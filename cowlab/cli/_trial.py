@@ -122,7 +122,7 @@ def command(
     """
     if json_file not in (None, "-"):
         check_writable(str(json_file))
-    fields = dict(_header(text) for text in headers)
+    fields = dict(_header(_text("--header", text)) for text in headers)
     content = _body(body)
     paths = [path for target in targets for path in _paths(target)]
     requests = [Request(path, method.upper(), fields, content) for path in paths]
@@ -159,6 +159,14 @@ def command(
     return 1 if report.failed else 0
 
 
+def _text(option: str, given: str) -> str:
+    """What was typed, also where the locale is none (C) and made bytes of it."""
+    try:
+        return given.encode("utf-8", "surrogateescape").decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{option} {given!a} is not UTF-8") from None
+
+
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (name.strip() and colon):
@@ -172,7 +180,7 @@ def _header(text: str) -> tuple[str, str]:
 
 def _paths(text: str) -> list[str]:
     if not text.startswith("@"):
-        return [text]
+        return [_text("--request", text)]
     try:
         lines = _read(text[1:]).decode().splitlines()
     except UnicodeDecodeError as error:
@@ -186,7 +194,9 @@ def _paths(text: str) -> list[str]:
 def _body(text: str | None) -> bytes:
     if text is None:
         return b""
-    return _read(text[1:]) if text.startswith("@") else text.encode()
+    if text.startswith("@"):
+        return _read(text[1:])
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _read(name: str) -> bytes:

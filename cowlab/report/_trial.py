@@ -43,9 +43,10 @@ def as_text(report: TrialReport) -> str:
 
 def _title(report: TrialReport) -> str:
     command = report.command
+    workers, work = command["workers"], command["work"]
     return (
-        f"{command['target']}: {command['workers']} workers,"
-        f" {command['work']:,} units of work"
+        f"{command['target']}: {workers} worker{'s' * (workers > 1)},"
+        f" {work:,} unit{'s' * (work > 1)} of work"
     )
 
 

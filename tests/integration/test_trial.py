@@ -61,6 +61,12 @@ def hangs():
     time.sleep(60)
 
 
+async def later(unit):
+    return 1
+
+def some():
+    yield 1
+
 def two(a, b):
     pass
 
@@ -242,6 +248,18 @@ def test_an_interrupted_trial_has_what_was_finished() -> None:
     assert found.arms == ["plain"]
     if importlib.util.find_spec("rich") is not None:
         assert "Interrupted: only what was finished" in found.text
+
+
+def test_an_interrupted_blame_leaves_the_samples() -> None:
+    def interrupt(done: int, total: int, name: str) -> None:
+        if name == "recording freeze":
+            raise KeyboardInterrupt
+
+    options = {"arms": ["freeze"], "workers": 1, "work": 4, "repeat": 1, "blame": True}
+    found = trial(exercise="shop:read", progress=interrupt, **options)  # type: ignore[arg-type]
+    assert found.interrupted
+    assert found.arms == ["plain", "freeze"]
+    assert [one.arm for one in found.blame] == ["plain"]
 
 
 def test_an_application_is_asked_without_a_server() -> None:
@@ -433,6 +451,7 @@ def test_an_answer_that_is_an_error_fails_the_trial(target: str, said: str) -> N
     ("module", "error", "said"),
     [
         ("nowhere", cowlab.UsageError, "no module 'nowhere'"),
+        (".near", cowlab.UsageError, "'.near' is no module's name"),
         ("shop.sub", cowlab.CowlabError, "shop.sub"),
         ("raises", cowlab.CowlabError, "import raises raised OSError: not now"),
         ("needs", cowlab.CowlabError, "import needs raised ModuleNotFoundError"),
@@ -451,7 +470,9 @@ def test_a_preload_that_fails(
         trial(module, exercise="shop:idle", workers=1, work=1, repeat=1)
 
 
-@pytest.mark.parametrize("name", ["nothing", "number", "two", "read.nothing"])
+@pytest.mark.parametrize(
+    "name", ["nothing", "number", "two", "read.nothing", "later", "some"]
+)
 def test_what_cannot_be_called_is_wrong_usage(name: str) -> None:
     with pytest.raises(cowlab.UsageError):
         exercise(name)
@@ -490,6 +511,12 @@ def test_the_command_shows_saves_and_exits(here: Path) -> None:
     (here / "paths.txt").write_text("/?1\n\n/?2\n")
     paths = command("--wsgi", "shop:wsgi", "--request", "@paths.txt", *SMALL)
     assert paths.returncode == 0, paths.stderr
+    body = os.fsdecode(b"\xff")
+    odd = command("--wsgi", "shop:wsgi", "--request", "/?1", "--body", body, *SMALL)
+    assert odd.returncode == 0, odd.stderr
+    odd = command("--wsgi", "shop:wsgi", "--request", f"/{body}", *SMALL)
+    assert odd.returncode == 2
+    assert "is not UTF-8" in odd.stderr
     lost = command("--wsgi", "shop:wsgi", "--request", "@nowhere.txt", *SMALL)
     assert lost.returncode == 2
     assert "cannot read nowhere.txt: No such file" in lost.stderr

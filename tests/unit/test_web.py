@@ -27,3 +27,34 @@ def test_web_requests_without_a_server() -> None:
     with asyncio.Runner() as runner:
         response = asgi(modern, request, runner)
     assert (response.status, response.body) == (201, expected)
+
+
+def test_start_response_may_be_called_again_until_something_is_written() -> None:
+    """With what went wrong, as PEP 3333 has it: an error page instead of the answer."""
+    import sys
+
+    import pytest
+
+    from cowlab._web import NoAnswer, Request, wsgi
+
+    def again(environ, start_response):
+        write = start_response("200 OK", [])
+        if environ["PATH_INFO"] == "/late":
+            write(b"so far")
+        try:
+            raise LookupError("lost")
+        except LookupError:
+            start_response("503 Later", [], sys.exc_info())
+        return [b"sorry"]
+
+    def twice(environ, start_response):
+        start_response("200 OK", [])
+        start_response("200 OK", [])
+        return []
+
+    response = wsgi(again, Request("/"))
+    assert (response.status, response.body) == (503, b"sorry")
+    with pytest.raises(LookupError):
+        wsgi(again, Request("/late"))
+    with pytest.raises(NoAnswer, match="called twice"):
+        wsgi(twice, Request("/"))
