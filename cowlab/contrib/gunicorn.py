@@ -41,12 +41,19 @@ def hooks(
     log when it exits or is sent SIGUSR2, and to the file ``report_to``.
 
     A preparation that fails is logged, and the server runs without: memory is not worth
-    an outage.
+    an outage. So it does where ``preload_app`` is switched off again.
     """
     settings: dict[str, Any] = {"preload_app": True}
     options = dict(prepare or {})
 
     def prepare_master(server: Any) -> None:
+        if not server.cfg.preload_app:
+            server.log.warning(
+                "cowlab: not prepared: preload_app is off, so that each worker loads"
+                " the application for itself"
+            )
+            return
+
         def warm_up() -> None:
             if warm is not None:
                 warm()
@@ -77,7 +84,7 @@ def _prepare(server: Any, warm: Callable[[], None], options: Mapping[str, Any]) 
 
     try:
         report = prepare_fork(warm, **options)
-    except Exception:
+    except (Exception, SystemExit):  # that of a request, too: it ends a worker only
         server.log.exception("cowlab: not prepared, workers will copy what they read")
         return
     immortal = report.step("immortalize")

@@ -136,11 +136,14 @@ def test_a_reload_prepares_again(tmp_path: Path) -> None:
         assert server.ask()[0] == before[0]
 
 
-def test_a_warm_up_that_fails_does_not_stop_the_server(tmp_path: Path) -> None:
-    configuration = """
+@pytest.mark.parametrize("error", ["LookupError", "SystemExit"])
+def test_a_warm_up_that_fails_does_not_stop_the_server(
+    error: str, tmp_path: Path
+) -> None:
+    configuration = f"""
 from cowlab.contrib.gunicorn import hooks
 def warm():
-    raise LookupError("no database yet")
+    raise {error}("no database yet")
 globals().update(hooks(warm=warm))
 """
     with running(tmp_path, configuration) as server:
@@ -149,6 +152,15 @@ globals().update(hooks(warm=warm))
     log = server.log.read_text()
     assert "cowlab: not prepared" in log
     assert "no database yet" in log
+
+
+def test_nothing_is_prepared_where_the_master_does_not_load(tmp_path: Path) -> None:
+    with running(tmp_path, PREPARED + "preload_app = False") as server:
+        server.wait_until_ready(2)
+        assert server.ask()[0] > 0
+    log = server.log.read_text()
+    assert "cowlab: not prepared: preload_app is off" in log
+    assert "cowlab: prepared" not in log
 
 
 def test_the_first_worker_records(tmp_path: Path) -> None:
