@@ -78,6 +78,8 @@ def _allocator() -> str | None:
     if name is None:
         # A hook (tracemalloc's) lies over the allocator; the environment still tells.
         asked = os.environ.get("PYTHONMALLOC", "")
+        if not asked and sys.flags.dev_mode:
+            return "development mode"
         return f"PYTHONMALLOC={asked}" if asked not in ("", "pymalloc") else None
     return f"the {name} allocator"
 
@@ -116,10 +118,10 @@ def _tracer() -> str | None:
 
 
 def _tracemalloc() -> str | None:
-    tracemalloc = sys.modules.get("tracemalloc")
-    if tracemalloc is None or not tracemalloc.is_tracing():
-        return None
-    return "tracemalloc is tracing"
+    # Not `tracemalloc`: PYTHONTRACEMALLOC starts it without importing that.
+    from _tracemalloc import is_tracing
+
+    return "tracemalloc is tracing" if is_tracing() else None
 
 
 def _descriptors() -> Iterator[tuple[int, str, os.stat_result]]:
