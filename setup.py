@@ -11,7 +11,6 @@ COWLAB_COVERAGE=1        gcov instrumentation
 import glob
 import os
 import sys
-import sysconfig
 
 from setuptools import Extension, setup
 
@@ -43,10 +42,8 @@ def flags() -> tuple[list[str], list[str]]:
 
 
 def extensions() -> list[Extension]:
-    """The core, on Linux and with the GIL; elsewhere the package says what it lacks."""
+    """The core, on Linux; elsewhere the package says what it lacks."""
     if not sys.platform.startswith("linux"):
-        return []
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return []
     compile_args, link_args = flags()
     return [

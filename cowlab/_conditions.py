@@ -72,6 +72,8 @@ def _no_immortality() -> str | None:
 def _allocator() -> str | None:
     from cowlab import _native
 
+    if _free_threaded():
+        return None  # it has its own allocator, and nobody chose it
     name = _native.allocator()
     if name in ("pymalloc", "pymalloc_debug"):
         return None if name == "pymalloc" else f"the {name} allocator"

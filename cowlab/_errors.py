@@ -135,18 +135,12 @@ def why_no_core() -> str:
     """Why there is no C core for this interpreter, and what to do."""
     import os
     import sys
-    import sysconfig
 
     if not sys.platform.startswith("linux"):
         return f"cowlab's C core is for Linux 5.8 or newer, and this is {sys.platform}"
     if sys.implementation.name != "cpython":
         name = sys.implementation.name
         return f"cowlab's C core is for CPython, and this is {name}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return (
-            "cowlab's C core is for the default build of CPython; the free-threaded one"
-            " lays objects out differently"
-        )
     tree = os.path.dirname(os.path.dirname(__file__))
     if os.path.exists(os.path.join(tree, "src", "py_module.c")):
         return (

@@ -220,7 +220,7 @@ def immortalize(
 
 
 def prehash(roots: Sequence[object] | None = None) -> ImmortalReport:
-    """Fill hash caches only; ``made`` is 0. Works on every version.
+    """Fill hash caches only; ``made`` is 0. Works on every version with a GIL.
 
     A str, bytes, frozenset, datetime and (from 3.14) tuple keeps its hash once it is
     asked for, which is a write. Where a hash would run anybody's ``__hash__``, it is
@@ -234,7 +234,8 @@ def freeze() -> FreezeReport:
 
     Everything the collector tracks now moves to the permanent generation, at once and
     whatever the number, and is never examined again: garbage in it is never found. So
-    collect first. It does nothing about reads.
+    collect first. It does nothing about reads. A free-threaded build has no generations
+    and marks each object, with the same effect.
     """
     before = gc.get_freeze_count()
     start = time.perf_counter()

@@ -141,8 +141,8 @@ def _check(facts: dict[str, Any], path: str) -> None:
         )
     if facts["free_threaded"]:
         raise Unsupported(
-            f"{path} is {name}, free-threaded: it has other objects and another"
-            " allocator, which cowlab does not know yet. Name a build with the GIL."
+            f"{path} is {name}, free-threaded: the experiments are about objects,"
+            " heaps and a collector that it has in another way. Name a default build."
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from cowlab._errors import CowlabError, UsageError
+from cowlab._errors import CowlabError, Unsupported, UsageError
 from cowlab._experiment import Experiment, load, source, unanswered
 from cowlab._interpreter import ArmDied, ArmTimeout, Interpreter
 from cowlab._result import Answer, Comparison, Failure, Missing, Result, Sample
@@ -58,6 +59,12 @@ def run(
 
         places = [prepare(path, say) for path in dict.fromkeys(pythons)]
     else:
+        if "t" in sys.abiflags:
+            raise Unsupported(
+                "the experiments are about objects, heaps and a collector that this"
+                " free-threaded build of CPython has in another way: use the default"
+                " build; measure() and `cowlab trial` work here"
+            )
         places = [Interpreter.current()]
     results = [
         Result(exp.name, exp.title, exp.columns, settings, place.environment(), ())

@@ -411,8 +411,8 @@ immortalize(PyObject *module, PyObject *args)
         return NULL;
     }
     struct cl_gc_lists lists;
-    if (cl_layout_require("immortalize") < 0 || check_stops(w.stops) < 0 ||
-        cl_gc_lists(&lists) < 0) {
+    if (cl_layout_require(immortal ? "immortalize" : "prehash") < 0 ||
+        check_stops(w.stops) < 0 || cl_gc_lists(&lists) < 0) {
         return NULL;
     }
     if (immortal && !cl_immortal_supported()) {

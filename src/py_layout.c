@@ -35,8 +35,8 @@ const char *
 cl_layout_unsupported(void)
 {
 #ifdef Py_GIL_DISABLED
-    return "free-threaded builds of CPython lay out objects and heaps "
-           "differently, and are not supported yet: use the default build";
+    return "this is a free-threaded build of CPython, which lays out objects "
+           "and heaps in another way: use the default build";
 #else
     return NULL;
 #endif

@@ -37,6 +37,12 @@ static PyModuleDef_Slot slots[] = {
 #if PY_VERSION_HEX >= 0x030c0000
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
+#if PY_VERSION_HEX >= 0x030d0000
+    /* Without it a free-threaded build would switch its GIL on. Nothing here
+     * is shared between threads: each call has its own state, what it returns
+     * never changes, and what looks into objects refuses such a build. */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
     {0, NULL},
 };
 

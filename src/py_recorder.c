@@ -334,7 +334,7 @@ done:
 static PyObject *
 frame_stacks(PyObject *module, PyObject *unused)
 {
-    return cl_frame_stacks();
+    return cl_layout_require("recording") < 0 ? NULL : cl_frame_stacks();
 }
 
 PyMethodDef cl_recorder_methods[] = {

@@ -8,12 +8,17 @@ import sys
 
 import pytest
 
-IMMORTALITY = sys.version_info >= (3, 12) and not hasattr(sys, "gettotalrefcount")
+IMMORTALITY = (
+    sys.version_info >= (3, 12)
+    and not hasattr(sys, "gettotalrefcount")
+    and "t" not in sys.abiflags
+)
 """Whether this interpreter can have immortal objects of our making."""
 
 immortality = pytest.mark.skipif(
     not IMMORTALITY,
-    reason="no immortality: it begins with CPython 3.12, and not in debug builds",
+    reason="no immortality: it begins with CPython 3.12, and is neither for debug"
+    " builds nor for free-threaded ones",
 )
 
 # The interpreters that tests start import what is installed, not this tree.

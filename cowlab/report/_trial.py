@@ -54,8 +54,9 @@ def _facts(report: TrialReport) -> str:
     env = report.environment
     kernel, page = env.get("kernel"), env.get("page_size") or 0
     counts = {report.summary(arm, "pss").n for arm in report.arms}
+    build = "" if env.get("gil", True) else " free-threaded"
     return (
-        f"{env.get('implementation')} {env.get('python')}; {kernel};"
+        f"{env.get('implementation')} {env.get('python')}{build}; {kernel};"
         f" {env.get('cpus')} CPUs; {page // 1024} KiB pages;"
         f" medians of {max(counts, default=0)}"
     )

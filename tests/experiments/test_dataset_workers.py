@@ -3,13 +3,14 @@
 import sys
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 from cowlab._experiment import MIB, load
 from cowlab._result import Result, Sample
 from cowlab._runner import judge, run
 
 
+@requires("gil")
 def test_workers_of_a_prepared_parent_keep_the_dataset_shared():
     pytest.importorskip("numpy", reason="numpy is not installed here")
     small = {"rows": 20_000, "workers": 2, "epochs": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from conftest import requires
 
 from cowlab._runner import run
 
@@ -16,6 +17,7 @@ def measured():
     return run("freeze-and-immortality", repeat=1, parameters={"rows": ROWS})
 
 
+@requires("gil")
 def test_freezing_is_for_collections_alone(measured):
     reads, collects = (
         {arm: measured.median(arm, metric) for arm in ("neither", "freeze")}
@@ -26,6 +28,7 @@ def test_freezing_is_for_collections_alone(measured):
     assert measured.median("freeze-in-child", "collects") < 0.2 * collects["neither"]
 
 
+@requires("gil")
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="immortality begins with 3.12")
 def test_immortality_is_for_reads_alone(measured):
     plain = measured.median("neither", "reads")

@@ -1,6 +1,7 @@
 """survivor-placement and tracemalloc-gap, small and real."""
 
 import pytest
+from conftest import requires
 
 from cowlab._runner import run
 
@@ -10,6 +11,7 @@ def placed():
     return run("survivor-placement", repeat=1, parameters={"tuples": 200_000})
 
 
+@requires("gil")
 def test_placement_decides(placed):
     assert not placed.failures
     assert placed.median("every-100", "share") > 0.8
@@ -18,6 +20,7 @@ def test_placement_decides(placed):
     assert placed.median("none", "share") < 0.15
 
 
+@requires("gil")
 def test_a_trim_gives_back_what_the_bars_say(placed):
     assert placed.median("every-100", "trimmed_share") <= 0.68
     assert placed.median("random-1%", "trimmed_share") <= 0.60
@@ -27,6 +30,7 @@ def test_a_trim_gives_back_what_the_bars_say(placed):
     assert answers["A16-cure"].verdict == "refuted"
 
 
+@requires("gil")
 def test_the_bars_add_up_to_the_growth():
     result = run("tracemalloc-gap", repeat=1, parameters={"pairs": 100_000})
     assert not result.failures

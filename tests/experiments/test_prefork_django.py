@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from conftest import requires
 
 from cowlab._runner import run
 
@@ -18,6 +19,7 @@ def measured():
     return run("prefork-django", repeat=1, parameters=small)
 
 
+@requires("gil")
 def test_every_arm_did_the_work(measured):
     assert not measured.failures
     servers = ["each-loads", "plain", "freeze", "prepare"]
@@ -26,6 +28,7 @@ def test_every_arm_did_the_work(measured):
     assert all(0 < measured.median(arm, "cpu") < 1 for arm in measured.arms)
 
 
+@requires("gil")
 def test_workers_of_a_prepared_master_keep_sharing(measured):
     def size(arm):
         return measured.median(arm, "uss")
@@ -36,6 +39,7 @@ def test_workers_of_a_prepared_master_keep_sharing(measured):
         assert measured.median("prepare", "faults") < measured.median("plain", "faults")
 
 
+@requires("gil")
 def test_a_trial_says_what_the_server_does(measured):
     def size(arm):
         return measured.median(arm, "pss")
@@ -49,6 +53,7 @@ def test_a_trial_says_what_the_server_does(measured):
     assert f"{tried:.3f} of plain" in note
 
 
+@requires("gil")
 def test_too_small_a_table_gives_no_verdict(measured):
     answers = {answer.id: answer for answer in measured.claims}
     assert answers["A11"].verdict == "unanswered"

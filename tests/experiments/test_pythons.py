@@ -9,6 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 from cowlab import _build, _pythons
 from cowlab._errors import Unsupported, UsageError
@@ -81,6 +82,7 @@ def test_a_python_without_cowlab_gets_one_and_keeps_it(tmp_path, cache, monkeypa
     assert all(path.stat().st_mtime_ns == made[path] for path in built)
 
 
+@requires("gil")
 def test_this_python_is_not_built_for():
     place = _pythons.prepare(sys.executable, pytest.fail)
     assert place.python == sys.executable

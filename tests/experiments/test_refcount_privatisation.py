@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from conftest import requires
 
 from cowlab._experiment import load
 from cowlab._result import Result, Sample
@@ -21,11 +22,13 @@ def measured():
     return run(NAME, repeat=1, parameters={"rows": ROWS, "allocations": 300_000})
 
 
+@requires("gil")
 def test_every_arm_has_its_figures(measured):
     assert not measured.failures
     assert measured.arms == [arm.name for arm in load(NAME).arms]
 
 
+@requires("gil")
 def test_what_was_measured_is_what_python_does(measured):
     def copied(arm):
         return measured.median(arm, "copied")
@@ -49,6 +52,7 @@ def test_what_was_measured_is_what_python_does(measured):
     assert measured.median("read", "frozen") < 5000
 
 
+@requires("gil")
 def test_its_claims_are_answered(measured):
     answers = {answer.id: answer for answer in measured.claims}
     assert answers["A9"].verdict == "different"

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 from cowlab._experiment import Experiment, load, names
 from cowlab._result import Result
@@ -86,6 +87,7 @@ def test_the_readme_lists_the_experiments_as_they_are():
     assert listed == rows, "the table for README.md:\n" + "\n".join(rows)
 
 
+@requires("gil")
 def test_the_example_in_the_documentation_is_an_experiment(tmp_path):
     import textwrap
 

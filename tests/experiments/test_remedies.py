@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 from cowlab import Unsupported
 from cowlab._experiment import MIB, load
@@ -20,6 +20,7 @@ def measured():
     return run("remedies", repeat=1, parameters={"rows": ROWS, "children": 2})
 
 
+@requires("gil")
 def test_what_is_not_possible_here_says_so(measured):
     assert not measured.failed
     for failure in measured.failures:
@@ -28,6 +29,7 @@ def test_what_is_not_possible_here_says_so(measured):
     assert ("immortal" in measured.arms) == IMMORTALITY
 
 
+@requires("gil")
 def test_objects_are_copied_and_the_rest_is_not(measured):
     rows = ROWS * (64 + 3 * 32) * 2
     for arm in ("objects", "freeze"):
@@ -110,6 +112,7 @@ class Library:
         self.prctl = lambda *_: answer
 
 
+@requires("gil")
 def test_each_way_has_its_size_and_the_cost_of_a_read(measured):
     assert measured.median("array", "data") == ROWS * 24
     assert measured.median("file", "data") == ROWS * 24

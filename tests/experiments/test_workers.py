@@ -1,7 +1,7 @@
 """The workers experiment, small and real, and its judges on made-up figures."""
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 from cowlab._experiment import MIB, load
 from cowlab._result import Result, Sample
@@ -16,6 +16,7 @@ def measured():
     return run("workers", repeat=1, parameters={"rows": ROWS}, arms=arms)
 
 
+@requires("gil")
 def test_each_worker_adds_what_it_reads(measured):
     assert not measured.failures
     rows = ROWS * (64 + 3 * 32)
@@ -27,6 +28,7 @@ def test_each_worker_adds_what_it_reads(measured):
         assert measured.median("prepared-4", "growth") < 0.2 * rows
 
 
+@requires("gil")
 def test_idle_children_have_the_parents_rss_and_a_ninth_of_it(measured):
     parent = measured.median("idle-8", "parent_rss")
     # Less the libraries' pages that a child has no need of yet.
@@ -35,6 +37,7 @@ def test_idle_children_have_the_parents_rss_and_a_ninth_of_it(measured):
     assert measured.median("idle-8", "private_dirty") < MIB
 
 
+@requires("gil")
 def test_too_few_rows_answer_nothing(measured):
     assert [answer.verdict for answer in measured.claims] == ["unanswered"] * 2
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import requires
 
 import cowlab
+
+pytestmark = requires("gil")
 
 pytest.importorskip("click")
 pytest.importorskip("rich")

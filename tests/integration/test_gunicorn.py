@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 import cowlab
+
+pytestmark = requires("gil")
 
 pytest.importorskip("gunicorn", reason="gunicorn is not installed here")
 

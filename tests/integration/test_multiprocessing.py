@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 from fresh import run_python
 
 import cowlab
@@ -75,6 +75,7 @@ def run(kind: str, prepare: object) -> list[Any]:
     return json.loads(done.stdout)
 
 
+@requires("gil")
 @pytest.mark.parametrize("kind", WITH)
 def test_workers_share_and_do_the_same_work(kind: str) -> None:
     prepared, plain = run(kind, {}), run(kind, "off")
@@ -106,6 +107,7 @@ with Pool(1, prepare={"immortalize": False}, record="lines", report_to=%r) as po
 """
 
 
+@requires("gil")
 def test_the_first_worker_records_and_reports_when_asked_and_at_its_end(
     tmp_path: Path,
 ) -> None:

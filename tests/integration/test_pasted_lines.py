@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 import cowlab
 from cowlab._advice import lines_to_paste
@@ -183,6 +183,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@requires("gil")
 @pytest.mark.parametrize("arm", ARMS)
 def test_gunicorn(here: Path, arm: str) -> None:
     needs("gunicorn")
@@ -195,6 +196,7 @@ def test_gunicorn(here: Path, arm: str) -> None:
         check(wait_for(lambda: of_two_workers(port)))
 
 
+@requires("gil")
 def test_gunicorn_with_a_warm_up(here: Path) -> None:
     needs("gunicorn")
     asked = {"target": "/?1", "method": "GET", "headers": {}, "body": ""}
@@ -242,6 +244,7 @@ def test_celery(here: Path) -> None:
     check(json.loads(asked.stdout))
 
 
+@requires("gil")
 @pytest.mark.parametrize("arm", ARMS)
 def test_multiprocessing(here: Path, arm: str) -> None:
     lines = lines_to_paste(arm, "multiprocessing", COMMAND)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 import cowlab
 from cowlab._trial import TrialReport, trial
@@ -134,6 +134,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> TrialReport:
         os.chdir(before)
 
 
+@requires("gil")
 def test_every_arm_has_its_samples_or_says_why_not(report: TrialReport) -> None:
     assert not report.failed, report.failures
     assert not report.differences
@@ -205,6 +206,7 @@ def test_a_forecast_is_what_more_workers_then_take(report: TrialReport) -> None:
         report.forecast("plain", 0)
 
 
+@requires("gil")
 def test_blame_names_the_lines_or_says_why_not() -> None:
     found = trial(
         "shop",
@@ -313,6 +315,7 @@ def test_redirects_are_told() -> None:
     assert told.startswith("2 of 4 requests were answered by a redirect")
 
 
+@requires("gil")
 def test_an_asgi_application_is_started_in_each_worker() -> None:
     found = trial(
         asgi="shop:asgi",

@@ -13,12 +13,15 @@ import time
 from array import array
 
 import pytest
+from conftest import requires
 from heap_programs import run
 from processes import address_of
 
 import cowlab
 from cowlab import _native
 from cowlab._address import PLACES
+
+pytestmark = requires("gil")
 
 
 class Slotted:

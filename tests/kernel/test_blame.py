@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import IMMORTALITY
+from conftest import IMMORTALITY, requires
 
 import cowlab
 from cowlab._recorder import MODES
+
+pytestmark = requires("gil")
 
 HERE = Path(__file__).parent
 ROOT = Path(cowlab.__file__).parents[1]

@@ -9,10 +9,13 @@ import sys
 import textwrap
 
 import pytest
+from conftest import requires
 from heap_programs import run
 
 import cowlab
 from cowlab import _native
+
+pytestmark = requires("gil")
 
 
 def reached(*roots: object) -> cowlab.Census:

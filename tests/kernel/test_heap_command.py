@@ -15,6 +15,8 @@ from heap_programs import run
 
 import cowlab
 
+pytestmark = requires("gil")
+
 
 @requires("release_build")
 def test_what_pins_and_what_would_come_back() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import confine
 import pytest
+from conftest import requires
 
 import cowlab
 from cowlab import Capability, Unsupported, _native, host
@@ -257,14 +258,17 @@ def test_a_capability_in_a_condition_and_as_a_demand():
 def test_none_of_the_interpreters_facts_is_wrong_here():
     here = host()
     assert here.immortality.available == (sys.version_info >= (3, 12))
+    assert here.gil.available == ("t" not in sys.abiflags)
     assert here.release_build.available == (not hasattr(sys, "gettotalrefcount"))
     assert here.pymalloc.available == (
         os.environ.get("PYTHONMALLOC", "pymalloc") == "pymalloc"
         and not sys.flags.dev_mode
         and bool(here.release_build)
+        and bool(here.gil)
     )
 
 
+@requires("gil")  # without it there is no choice of these
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

@@ -8,6 +8,8 @@ from conftest import requires
 
 import cowlab
 
+pytestmark = requires("gil")
+
 
 def test_the_census_sees_local_variables() -> None:
     table = tuple(bytes([i % 250, i // 250]) for i in range(5_000))

@@ -73,6 +73,7 @@ except cowlab.Unsupported as error:
 """
 
 
+@requires("gil")
 def test_a_recorder_that_a_filter_refuses_says_so():
     done = subprocess.run(
         [sys.executable, "-c", RECORD], capture_output=True, text=True, check=True

@@ -18,8 +18,9 @@ PAGE = mmap.PAGESIZE
 TOTAL = 2000
 """Pages of the planted mapping, every one written in the parent."""
 
-SLACK = 8
-"""Pages of its own that an empty task may copy; only these may come on top."""
+SLACK = 8 if cowlab.host().gil else 96
+"""Pages of its own that a task may copy; only these may come on top. The allocator of
+a free-threaded build spreads a few objects over more of them."""
 
 
 def plant(pages: int = TOTAL, *, write: bool = True) -> mmap.mmap:
@@ -394,6 +395,7 @@ assert not [one for one in report.warnings if "PAGEMAP_SCAN" not in one], report
 """
 
 
+@requires("gil")  # another collector and allocator copy another share
 def test_the_main_claim_on_a_heap_of_lists():
     """In a fresh interpreter: here the heap has the holes of all the tests before."""
     done = subprocess.run(

@@ -8,6 +8,7 @@ import mmap
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,14 @@ from processes import (
     stranger,
 )
 
-from cowlab import MemoryGroup, MemoryReport, SharedReport, memory, shared_memory
+from cowlab import (
+    MemoryGroup,
+    MemoryReport,
+    SharedReport,
+    memory,
+    shared_memory,
+    stat,
+)
 
 FIGURES = ("size", "rss", "pss", "private", "shared", "swap", "hugetlb", "mappings")
 
@@ -122,6 +130,9 @@ def family() -> Iterator[tuple[int, int, int]]:
 
     with process(setup) as (parent, (child, address)):
         try:
+            for pid in (parent, child):
+                while stat(pid).state != "S":  # until it waits, it touches pages
+                    time.sleep(0.001)
             yield parent, child, address
         finally:
             os.kill(child, 9)

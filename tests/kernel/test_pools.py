@@ -9,10 +9,13 @@ import textwrap
 import time
 
 import pytest
+from conftest import requires
 from heap_programs import COMPARE, run
 
 import cowlab
 from cowlab._pools import BLOCK_USED, scan
+
+pytestmark = requires("gil")
 
 LOAD = """
 lists = [[i] for i in range(60_000)]

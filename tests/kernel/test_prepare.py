@@ -16,6 +16,8 @@ from fresh import HEAP, fresh
 import cowlab
 from cowlab._prepare import STEPS
 
+pytestmark = requires("gil")
+
 LISTS = HEAP + "table = [[i, i + 1, i + 2] for i in range(%d)]\n"
 
 HOLES = (
@@ -40,7 +42,7 @@ def test_reads_and_collection_copy_next_to_nothing() -> None:
         + "print(json.dumps([plain, rest, cowlab.measure(both).copied]))"
     )
     assert plain > 5_000
-    assert busy <= rest + 32
+    assert busy <= rest + 64  # where a JIT compiles, it takes some 30 of its stack
 
 
 @requires("release_build")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from conftest import requires
 from fresh import run_python
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+pytestmark = requires("gil")
 
 PROGRAM = Path(__file__).with_name("graph_program.py")
 KINDS = [

@@ -8,6 +8,8 @@ import pytest
 from conftest import requires
 from fresh import fresh
 
+pytestmark = requires("gil")
+
 HEAP = """
 import json
 import cowlab

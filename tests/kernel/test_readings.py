@@ -542,6 +542,8 @@ def check_leaks(reading: Callable[[], Any], times: int) -> None:
         reading()
     after = smaps_rollup()
     assert descriptors() == fds
-    assert sys.getallocatedblocks() - blocks < 200
+    # A free-threaded build frees some later: hundreds, however many readings.
+    noise = 200 if "t" not in sys.abiflags else 900
+    assert sys.getallocatedblocks() - blocks < noise
     assert before.private_dirty is not None and after.private_dirty is not None
     assert after.private_dirty - before.private_dirty < MIB // 2

@@ -19,7 +19,7 @@ from heap_programs import COMPARE, run
 import cowlab
 from cowlab import _native
 
-pytestmark = requires("release_build")
+pytestmark = requires("gil", "release_build")
 
 
 def holes(step: int = 10, count: int = 100_000) -> list[tuple[int, int]]:

@@ -12,10 +12,12 @@ import threading
 import weakref
 
 import pytest
-from conftest import IMMORTALITY, immortality
+from conftest import IMMORTALITY, immortality, requires
 
 import cowlab
 from cowlab._immortal import immortalize, prehash
+
+pytestmark = requires("gil")
 
 WORDS = {(3, 12): 0xFFFFFFFF, (3, 13): 0xFFFFFFFF}
 

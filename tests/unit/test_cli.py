@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 pytest.importorskip("click")
 pytest.importorskip("rich")
@@ -150,6 +151,7 @@ def test_list_has_every_experiment_whole_when_piped(capsys):
         assert name in capsys.readouterr().out
 
 
+@requires("gil")
 def test_a_run_prints_its_table_and_its_claims():
     done = run_toy("--set", "rows=2_000")
     assert done.returncode == 0, done.stderr
@@ -158,6 +160,7 @@ def test_a_run_prints_its_table_and_its_claims():
     assert done.stderr == "", "progress is for terminals"
 
 
+@requires("gil")
 def test_show_prints_what_run_printed(tmp_path):
     saved = tmp_path / "result.json"
     done = run_toy("--json", saved, "--csv", tmp_path / "result.csv")
@@ -168,11 +171,13 @@ def test_show_prints_what_run_printed(tmp_path):
     assert shown.stdout == done.stdout
 
 
+@requires("gil")
 def test_json_on_stdout_is_json_alone():
     data = json.loads(run_toy("--json", "-").stdout)
     assert data["samples"][0]["metrics"]["rows"] == 10
 
 
+@requires("gil")
 def test_a_failed_arm_is_shown_and_exit_1():
     done = cowlab("run", TOY, "--arm", "crash", "--arm", "good", "--repeat", 1)
     assert done.returncode == 1
@@ -206,6 +211,7 @@ def test_output_that_nobody_can_read_is_no_traceback(to, code, says):
     assert (done.returncode, done.stderr) == (code, says)
 
 
+@requires("gil")
 def test_failures_are_told_when_stdout_is_json():
     done = cowlab("run", TOY, "--arm", "raise", "--repeat", 1, "--json", "-")
     assert done.returncode == 1
@@ -239,12 +245,14 @@ def test_it_works_in_a_poor_environment(env):
             assert max(map(len, done.stdout.splitlines())) <= 60
 
 
+@requires("gil")
 def test_a_run_works_in_a_poor_environment():
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HOME": None}
     done = run_toy(env={**env, "PATH": "/nowhere", "COLUMNS": "5"})
     assert done.returncode == 0, done.stderr
 
 
+@requires("gil")
 def test_it_works_where_nothing_can_be_written(tmp_path):
     tmp_path.chmod(0o555)
     assert run_toy(cwd=tmp_path).returncode == 0
@@ -254,6 +262,7 @@ def test_it_works_where_nothing_can_be_written(tmp_path):
     assert "cannot write" in done.stderr
 
 
+@requires("gil")
 def test_show_draws_what_was_saved(tmp_path, capsys):
     from cowlab.cli import main
 

@@ -12,6 +12,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 import cowlab
 from cowlab._conditions import CONDITIONS, Finding, conditions
@@ -122,6 +123,7 @@ def test_files_read_is_fine_written_is_not(tmp_path: Path) -> None:
         assert (str(path) in done.stdout) is named, mode
 
 
+@requires("gil")  # without it there is no choice of these
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -71,13 +71,12 @@ except cowlab.Unsupported as error:
     ("patch", "reason"),
     [
         ("sys.platform = 'darwin'", "this is darwin"),
-        ("sysconfig.get_config_var = lambda name: 1", "free-threaded"),
         ("sys.implementation.name = 'pypy'", "this is pypy"),
     ],
 )
 def test_the_reason_is_the_machine_s(coreless, patch, reason):
     code = f"""
-import sys, sysconfig, cowlab._errors
+import sys, cowlab._errors
 {patch}
 try:
     cowlab.smaps

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import requires
 
 import cowlab
 
@@ -55,7 +56,10 @@ def without_packages(code: str) -> str:
         ("trial._repr_html_()", "rich", "pip install rich"),
         ("result.plot()", "matplotlib", "pip install 'cowlab[plots]'"),
         ("cowlab.pagemap(None, []).numpy()", "numpy", "pip install numpy"),
-        ("cowlab.pools().dtype", "numpy", "pip install numpy"),
+        pytest.param(
+            *("cowlab.pools().dtype", "numpy", "pip install numpy"),
+            marks=requires("gil"),
+        ),
         ("cowlab.shared_memory(None, None)", "numpy", "pip install numpy"),
     ],
 )
