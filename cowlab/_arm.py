@@ -17,6 +17,9 @@ from typing import Any
 
 __all__ = ["main"]
 
+LEAVE = 3
+"""Seconds that an interpreter has for its exit, once it has answered."""
+
 
 def main(order: str) -> None:
     """Obey ``order``, and leave the answer in the pipe that it names."""
@@ -35,6 +38,9 @@ def main(order: str) -> None:
     while data:
         data = data[os.write(pipe, data) :]
     os.close(pipe)
+    # The rest is to leave, and threads that the program started may not let it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LEAVE)
 
 
 def _end_with_the_runner(pipe: int, wanted: bool) -> None:

@@ -62,7 +62,7 @@ def trim(libc: bool = False) -> TrimReport:
 
     Raises Unsupported, by name, where it cannot be sound: another allocator than
     pymalloc or its debug hooks (PYTHONMALLOC, PYTHONDEVMODE), a debug build, a
-    free-threaded build.
+    free-threaded build, a heap that is locked in memory (mlock).
     """
     start = time.perf_counter()
     figures = _native.trim_pools()

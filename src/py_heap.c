@@ -152,6 +152,11 @@ trim_pools(PyObject *module, PyObject *Py_UNUSED(ignored))
     struct cl_trim trim;
     int err = cl_trim_heap(&own.heap, &trim);
     own_heap_release(&own);
+    if (err == -EINVAL) {
+        return cl_raise_named("Unsupported",
+                              "trim: the heap is locked in memory (mlock), "
+                              "and locked pages are not given back");
+    }
     if (err < 0) {
         return cl_raise(err, "give pages back", "madvise(MADV_DONTNEED)");
     }

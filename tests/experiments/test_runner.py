@@ -116,6 +116,13 @@ def test_what_an_arm_leaves_behind_does_not_matter():
             time.sleep(0.01)
 
 
+def test_an_arm_whose_thread_does_not_end_is_not_waited_for():
+    begin = time.monotonic()
+    result = run(TOY, arms=["thread"], repeat=1, timeout=1000)
+    assert result.samples[0].metrics["rows"] == 10
+    assert time.monotonic() - begin < 500
+
+
 def test_warnings_of_an_arm_are_kept_with_its_sample():
     result = run(TOY, arms=["good"], repeat=1, parameters={"how": "careful"})
     assert result.samples[0].warnings == ("read careful",)

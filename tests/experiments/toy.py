@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 
 from cowlab._errors import Unsupported
@@ -41,6 +42,7 @@ ODD = {
     "twice": let_a_child_run_on,
     "noise": lambda: os.write(1, b'{"metrics": {"pid": 0}}\n' * 10_000),
     "closed": lambda: os.closerange(3, 100),
+    "thread": lambda: threading.Thread(target=time.sleep, args=(1000,)).start(),
 }
 
 

@@ -56,6 +56,26 @@ def test_new_objects_do_not_go_into_the_holes_of_shared_pages() -> None:
 
 
 @requires("release_build")
+def test_a_heap_that_is_locked_in_memory_is_not_trimmed() -> None:
+    locked, reason, sealed = fresh(
+        HOLES % 1_000
+        + """
+import ctypes
+table = table[::100]
+pool = ctypes.c_void_p(id(table[len(table) // 2]) & -16384), ctypes.c_size_t(16384)
+locked = ctypes.CDLL(None).mlock(*pool) == 0
+report = cowlab.prepare_fork()
+steps = report.step("trim"), report.step("seal")
+print(json.dumps([locked, steps[0].reason, steps[1].done]))
+"""
+    )
+    if not locked:
+        pytest.skip("RLIMIT_MEMLOCK is less than 16 KiB")
+    assert "locked in memory" in reason
+    assert sealed
+
+
+@requires("release_build")
 @pytest.mark.parametrize("seal", [True, False])
 def test_what_the_parent_makes_later_is_sealed_before_the_next_fork(seal: bool) -> None:
     copied = fresh(
