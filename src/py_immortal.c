@@ -291,13 +291,29 @@ push_immortals(struct walk *w, const struct cl_gc_lists *lists)
     return drain(w);
 }
 
+/* A tuple with one reference may be one that C code still fills, and then
+ * resizes, which it may only while it holds the one reference. If another
+ * object holds it, the walk comes to it from there. */
+static int
+visit_listed(PyObject *op, void *arg)
+{
+    struct walk *w = arg;
+    if (w->immortal && PyTuple_CheckExact(op) && Py_REFCNT(op) == 1) {
+        return 0;
+    }
+    return cl_visit_once(op, w);
+}
+
 static int
 walk_all(struct walk *w, const struct cl_gc_lists *lists)
 {
     if (w->immortal && push_immortals(w, lists) < 0) {
         return w->err;
     }
-    return cl_walk_all(lists, cl_visit_once, drain, w);
+    /* First what frames hold, of which each tuple counts. */
+    int err = cl_visit_interpreter(cl_visit_once, w);
+    err = err != 0 ? err : drain(w);
+    return err != 0 ? err : cl_walk_all(lists, visit_listed, drain, w);
 }
 
 static int

@@ -411,6 +411,22 @@ print(json.dumps(len(array) + stream.seek(0, 2)))
     assert length == 2001
 
 
+@immortality
+def test_a_tuple_that_is_filled_meanwhile_can_still_grow() -> None:
+    """Full at its tenth item, say, it is still to be resized by tuple()."""
+    lengths = fresh(
+        HEAP
+        + """
+kept = [([],) for _ in range(100)]
+grown = tuple([cowlab.prepare_fork(), []] for _ in range(12))
+counts = [sys.getrefcount(row) for row in kept]
+more = list(kept)
+print(json.dumps([len(grown), counts == [sys.getrefcount(row) for row in kept]]))
+"""
+    )
+    assert lengths == [12, True]
+
+
 @pytest.mark.parametrize(
     "how",
     ["prepare_fork()", pytest.param("immortalize()", marks=immortality)],
