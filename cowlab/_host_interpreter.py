@@ -155,8 +155,8 @@ PROBES = (
         "gil",
         "interpreter",
         "All that knows objects: blame(), census(), pools(), immortalize().",
-        "only the readings of /proc, measure(), group(), freeze() and the arms of"
-        " trial() that need no more work",
+        "only the readings of /proc, measure(), group(), freeze() and two arms of"
+        " trial() work",
         _gil,
     ),
     Probe(
