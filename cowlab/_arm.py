@@ -70,7 +70,10 @@ def _trial(todo: dict[str, Any]) -> dict[str, Any]:
     from cowlab._trial_arm import run
 
     with open(todo["order"], encoding="utf-8") as file:
-        return run(json.load(file))
+        # Here, since nobody would be left to do it if the runner is killed.
+        os.unlink(file.name)
+        order = json.load(file)
+    return run(order)
 
 
 def _run(todo: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -336,10 +337,14 @@ def trial(
     _check("work", work, workers, 10_000_000)
     _check("repeat", repeat, 1, 1000)
     _check("warm", warm, 0, 1_000_000)
+    if not isinstance(timeout, (int, float)):
+        raise UsageError(f"timeout is {timeout!r}, and must be a number of seconds")
     if not 0 < timeout <= 1e7:
         raise UsageError(f"timeout is {timeout:g}, and must be above 0 s and finite")
     if server is not None and server not in SERVERS:
-        raise UsageError(f"there is no server {server!r}. {suggest(server, SERVERS)}")
+        raise UsageError(
+            f"there is no server {server!r}. {suggest(str(server), SERVERS)}"
+        )
     order |= {"workers": workers, "work": work, "warm": warm, "timeout": timeout}
     run = _Run(order, _arms(arms), repeat, compare, progress)
     return run.report(server, blame)
@@ -358,7 +363,7 @@ def _arms(asked: Sequence[str]) -> list[str]:
         asked = [asked]
     for arm in asked:
         if arm not in ARMS:
-            raise UsageError(f"there is no arm {arm!r}. {suggest(arm, ARMS)}")
+            raise UsageError(f"there is no arm {arm!r}. {suggest(str(arm), ARMS)}")
     chosen = {"plain", *(asked or ARMS)}  # all others are compared with plain
     return [arm for arm in ARMS if arm in chosen]
 
@@ -378,11 +383,21 @@ def _order(
             f" (module:app); {len(kinds)} were given"
         )
     ((kind, target),) = kinds.items()
+    if not isinstance(target, str):
+        raise UsageError(
+            f"{kind} is a name, 'module:name', not of type {type(target).__name__}:"
+            " fresh interpreters import it"
+        )
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         example = "module:function" if kind == "exercise" else "module:app"
         raise UsageError(f"{target!r} is not of the form {example}")
+    if isinstance(requests, str):
+        requests = [requests]
     asked = [Request(one) if isinstance(one, str) else one for one in requests]
+    for one in asked:
+        if not isinstance(one, Request):
+            raise UsageError(f"a request is a path, such as '/', and not {one!r}")
     if kind == "exercise" and asked:
         raise UsageError("requests are for wsgi and asgi; an exercise is a function")
     if kind != "exercise" and not asked:
@@ -392,7 +407,7 @@ def _order(
             raise UsageError(f"the request {one.target!r} is no path: begin with /")
     modules = [preload] if isinstance(preload, str) else list(preload)
     for name in modules:
-        if not all(name.split(".")):
+        if not (isinstance(name, str) and all(name.split("."))):
             raise UsageError(f"{name!r} is no module's name, such as shop.tables")
     return {
         "preload": modules,
@@ -486,11 +501,15 @@ class _Run:
         if "PYTHONPATH" in os.environ:
             env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         limit = 3 * self.order["timeout"] + 60  # it has limits of its own
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump({**self.order, "arm": arm, "blame": blame}, file)
-            file.flush()
-            todo = {"do": "trial", "order": file.name}
+        descriptor, name = tempfile.mkstemp(prefix="cowlab-", suffix=".json")
+        try:
+            with open(descriptor, "w") as file:
+                json.dump({**self.order, "arm": arm, "blame": blame}, file)
+            todo = {"do": "trial", "order": name}
             return self.place.ask(todo, timeout=limit, env=env)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)  # the arm does it first
 
     def _sample(self, arm: str, turn: int) -> None:
         try:

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import IMMORTALITY, requires
@@ -33,6 +35,10 @@ def read(unit):
 
 def idle():
     pass
+
+
+def tidy():
+    assert os.listdir(os.environ["SCRATCH"]) == []
 
 
 def dice():
@@ -479,6 +485,35 @@ def test_a_preload_that_fails(
 def test_what_cannot_be_called_is_wrong_usage(name: str) -> None:
     with pytest.raises(cowlab.UsageError):
         exercise(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"exercise": len}, "exercise is a name"),
+        ({"exercise": "shop:idle", "timeout": "5"}, "timeout is '5'"),
+        ({"exercise": "shop:idle", "preload": [None]}, "None is no module's name"),
+        ({"exercise": "shop:idle", "arms": [5]}, "there is no arm 5"),
+        ({"exercise": "shop:idle", "server": 5}, "there is no server 5"),
+        ({"wsgi": "shop:wsgi", "requests": [b"/"]}, "a request is a path"),
+        ({"wsgi": "shop:wsgi", "requests": "nowhere"}, "'nowhere' is no path"),
+    ],
+)
+def test_wrong_usage_is_said_in_a_sentence(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(cowlab.UsageError, match=said):
+        trial(**wrong)
+
+
+def test_nothing_lies_in_the_directory_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while an arm runs, either: a trial can be killed."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setenv("SCRATCH", str(scratch))
+    assert not exercise("tidy").failed
+    assert list(scratch.iterdir()) == []
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
