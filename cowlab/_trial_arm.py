@@ -368,6 +368,9 @@ def run(order: dict[str, Any]) -> dict[str, Any]:
         return {"failure": kind, "why": f"a worker died: {error}"}
     except CowlabError as error:
         return {"failure": "raised", "why": str(error)}
+    except OSError as error:
+        # No more descriptors or processes, say: the work's own is a TaskError.
+        return {"failure": "raised", "why": f"the trial itself: {_text(error)}"}
 
 
 def _run(order: dict[str, Any]) -> dict[str, Any]:

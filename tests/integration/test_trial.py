@@ -438,6 +438,14 @@ def test_work_that_fails_fails_the_trial(name: str, said: str) -> None:
         exercise(name)
 
 
+def test_workers_for_which_there_are_no_descriptors(here: Path) -> None:
+    (here / "frugal.py").write_text(
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (40, 40))"
+    )
+    with pytest.raises(cowlab.CowlabError, match=r"trial itself: .*open files"):
+        trial("frugal", exercise="shop:idle", workers=40, work=40, repeat=1)
+
+
 def test_work_that_never_ends_is_ended() -> None:
     with pytest.raises(cowlab.CowlabError, match=r"a worker died: .* 1 s passed"):
         exercise("hangs", timeout=1.0)
