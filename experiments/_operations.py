@@ -85,6 +85,10 @@ class Operation(NamedTuple):
     make: Callable[[int], Any]
     use: Callable[[Any], Any]
 
+    def warm(self) -> None:
+        """Done with a few objects, which are let go of: its code has run then."""
+        self.use(self.make(50))
+
 
 # ---- what is done --------------------------------------------------------------------
 

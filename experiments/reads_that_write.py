@@ -2,8 +2,8 @@
 
 Each arm builds objects, forks, and lets the child do one thing with each of them. The
 recorder says what field of what was written first on each page that the child copied.
-Then the parent prepares with all steps (``prepare_fork(fill=True)``) and forks once
-more, to show what is left.
+Then the parent prepares with all steps, after it has done the same with a few objects
+more (``prepare_fork(warm, fill=True)``), and forks again, to show what is left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cowlab._experiment import (
 )
 from cowlab._forking import measure
 from cowlab._result import Result
-from cowlab.experiments._operations import OPERATIONS, READS
+from cowlab.experiments._operations import OPERATIONS, READS, Operation
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 
@@ -77,21 +77,21 @@ def run_arm(arm: str, *, objects: int) -> Metrics:
     return {
         "copied": report.copied * scale,
         **{name: split[name] * scale for name in COLUMNS},
-        "prepared": _prepared(operation.use, data, scale),
+        "prepared": _prepared(operation, data, scale),
         **{FIELD + name: n * scale for name, n in fields.most_common(5)},
         "warnings": report.warnings,
     }
 
 
-def _prepared(use: Any, data: Any, scale: float) -> float | None:
+def _prepared(operation: Operation, data: Any, scale: float) -> float | None:
     """Pages that the same copies after preparation; None where that cannot be."""
     from cowlab._prepare import prepare_fork
 
     try:
-        prepare_fork(fill=True)
+        prepare_fork(operation.warm, fill=True)
     except Unsupported:
         return None
-    return measure(use, data).copied * scale
+    return measure(operation.use, data).copied * scale
 
 
 def reading_writes(result: Result) -> Verdict:
@@ -147,7 +147,9 @@ EXPERIMENT = Experiment(
         Column("heap", "heap", about="by allocating or freeing"),
         Column("kernel", "kernel", about="by a system call"),
         Column("other", "other", about="static data, stacks, unrecorded, unknown"),
-        Column("prepared", "prepared", about="all, after prepare_fork(fill=True)"),
+        Column(
+            "prepared", "prepared", about="all, after prepare_fork(warm, fill=True)"
+        ),
     ),
     run_arm=run_arm,
     parameters={"objects": Parameter(10_000, "objects in the parent", minimum=100)},

@@ -20,7 +20,7 @@ def both(operation):
     data = operation.make(OBJECTS)
     gc.collect()
     plain = cowlab.measure(use).copied
-    cowlab.prepare_fork(fill=True)
+    cowlab.prepare_fork(operation.warm, fill=True)
     return plain, cowlab.measure(use).copied
 
 

@@ -15,7 +15,6 @@ from fresh import run_python
 from cowlab.experiments._operations import OPERATIONS
 
 ITSELF = "the object: the operation changes it"
-CODE = "code and tables that come with the first use: warm is for that"
 REMAINING = {
     "attribute-write": ITSELF,
     "bytearray-write": ITSELF,
@@ -26,13 +25,11 @@ REMAINING = {
     "readv": ITSELF,
     "set-add": ITSELF,
     "slot-write": ITSELF,
-    "bytes-sha256": CODE,
     "cached-property": "the instance, which keeps the result",
     "call-first": "the code object: from 3.13 on it specialises itself",
     "call-remembered": "the links of the cache: what was asked for last comes first",
     "generator-all": "the generator's state",
     "generator-next": "the generator's state",
-    "json-parse": CODE,
     "lock": "the lock's state, and its reference count: locks stay mortal",
     "memoryview": "the count of exports",
     "path-str": "the path, which keeps its text",

@@ -45,7 +45,7 @@ def test_the_catalogue_has_eighty_operations_and_more() -> None:
 def test_every_operation_works(operation: object) -> None:
     if operation.name == "gc-freeze":  # type: ignore[attr-defined]
         pytest.skip("would freeze the objects of the tests")
-    operation.use(operation.make(50))  # type: ignore[attr-defined]
+    operation.warm()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
