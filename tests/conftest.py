@@ -21,6 +21,10 @@ immortality = pytest.mark.skipif(
     " builds nor for free-threaded ones",
 )
 
+_jit_on = getattr(getattr(sys, "_jit", None), "is_enabled", bool)
+FEW_PAGES = 64 if _jit_on() else 32
+"""What a child may copy besides: a JIT that compiles takes some 30 pages of stack."""
+
 # The interpreters that tests start import what is installed, not this tree.
 os.environ["PYTHONSAFEPATH"] = "1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import immortality, requires
+from conftest import FEW_PAGES, immortality, requires
 from fresh import HEAP, fresh
 
 import cowlab
@@ -48,7 +48,7 @@ print(json.dumps([without, copied, report.step("fill").figures]))
 """
     )
     assert without > 100
-    assert copied <= 64  # a JIT that compiles takes some 30 pages of stack
+    assert copied <= FEW_PAGES
     assert figures[name] >= 10_000
     assert figures["bytes"] >= 10_000 * 16
     assert sum(figures.values()) == figures[name] + figures["bytes"]
