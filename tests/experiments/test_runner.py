@@ -198,6 +198,15 @@ def send_while_an_arm_sleeps(number, tmp_path, *options):
     return process.returncode, out, err, session(int(arm))
 
 
+@pytest.fixture
+def hang_up():
+    """The default for a hangup: nohup has it ignored, which is inherited."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_up")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_ended_takes_its_arm_along(number, tmp_path):
     code, _, err, left = send_while_an_arm_sleeps(number, tmp_path)
