@@ -524,7 +524,7 @@ census(PyObject *module, PyObject *roots)
     double start = seconds(), walked = start, summed = start;
     int err = note_frozen(&w, &lists);
     if (err == 0) {
-        err = roots == Py_None ? cl_walk_all(&lists, visit, drain, &w)
+        err = roots == Py_None ? cl_walk_all(&lists, visit, visit, drain, &w)
                                : cl_walk_items(roots, visit, drain, &w);
     }
     if (err == 0) {

@@ -310,10 +310,7 @@ walk_all(struct walk *w, const struct cl_gc_lists *lists)
     if (w->immortal && push_immortals(w, lists) < 0) {
         return w->err;
     }
-    /* First what frames hold, of which each tuple counts. */
-    int err = cl_visit_interpreter(cl_visit_once, w);
-    err = err != 0 ? err : drain(w);
-    return err != 0 ? err : cl_walk_all(lists, visit_listed, drain, w);
+    return cl_walk_all(lists, cl_visit_once, visit_listed, drain, w);
 }
 
 static int

@@ -143,11 +143,11 @@ int cl_visit_interpreter(visitproc visit, void *arg);
 /* What a walk does with what its visits have put aside. 0 or an error. */
 typedef int (*cl_drain)(void *arg);
 
-/* Visit each object of the lists, then what the interpreter itself refers to,
- * and drain after each. Lists may grow meanwhile. Stops at the first nonzero
- * result and returns it. */
+/* Visit what the interpreter itself refers to, frames among it, then each
+ * object of the lists, and drain after each. Lists may grow meanwhile. Stops
+ * at the first nonzero result and returns it. */
 int cl_walk_all(const struct cl_gc_lists *lists, visitproc visit,
-                cl_drain drain, void *arg);
+                visitproc visit_listed, cl_drain drain, void *arg);
 
 /* The same for the items of a tuple. */
 int cl_walk_items(PyObject *tuple, visitproc visit, cl_drain drain, void *arg);

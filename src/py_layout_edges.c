@@ -292,20 +292,20 @@ cl_visit_interpreter(visitproc visit, void *arg)
 #endif
 
 int
-cl_walk_all(const struct cl_gc_lists *lists, visitproc visit, cl_drain drain,
-            void *arg)
+cl_walk_all(const struct cl_gc_lists *lists, visitproc visit,
+            visitproc visit_listed, cl_drain drain, void *arg)
 {
-    int err = 0;
+    int err = cl_visit_interpreter(visit, arg);
+    err = err != 0 ? err : drain(arg);
     for (int i = 0; i < CL_GC_LISTS; i++) {
         uintptr_t gc = lists->head[i];
         PyObject *op;
         while (err == 0 && (op = cl_gc_next(lists->head[i], &gc)) != NULL) {
-            err = visit(op, arg);
+            err = visit_listed(op, arg);
             err = err != 0 ? err : drain(arg);
         }
     }
-    err = err != 0 ? err : cl_visit_interpreter(visit, arg);
-    return err != 0 ? err : drain(arg);
+    return err;
 }
 
 int
