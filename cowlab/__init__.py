@@ -108,8 +108,8 @@ _HOME = {
     "Member": "_group",
     # each remedy on one's own program
     "trial": "_trial",
-    "TrialReport": "_trial",
-    "TrialSample": "_trial",
+    "TrialReport": "_trial_report",
+    "TrialSample": "_trial_report",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

@@ -89,8 +89,8 @@ from cowlab._pins import Pin as Pin
 from cowlab._pins import pins as pins
 from cowlab._seal import SealReport as SealReport
 from cowlab._seal import seal as seal
-from cowlab._trial import TrialReport as TrialReport
-from cowlab._trial import TrialSample as TrialSample
 from cowlab._trial import trial as trial
+from cowlab._trial_report import TrialReport as TrialReport
+from cowlab._trial_report import TrialSample as TrialSample
 from cowlab._trim import TrimReport as TrimReport
 from cowlab._trim import trim as trim

@@ -9,7 +9,8 @@ import click
 
 from cowlab._errors import UsageError
 from cowlab._result import save_text
-from cowlab._trial import ARMS, SERVERS, trial
+from cowlab._trial import SERVERS, trial
+from cowlab._trial_report import ARMS
 from cowlab._web import Request
 from cowlab.cli._long import Bar, check_writable
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cowlab._trial import ARMS, Blamed, Difference, TrialReport
+from cowlab._trial_report import ARMS, Blamed, Difference, TrialReport
 from cowlab.report._console import print_indented
 from cowlab.report._format import figure
 

@@ -23,7 +23,7 @@ for package in ("numpy", "rich", "matplotlib"):
 import cowlab
 from made_result import a_result
 from cowlab import Comparison
-from cowlab._trial import TrialReport
+from cowlab._trial_report import TrialReport
 result = a_result()
 trial = TrialReport({{}}, {{}}, ())
 both = Comparison((result, result))
