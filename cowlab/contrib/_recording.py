@@ -36,7 +36,7 @@ class WorkerRecording:
         self._report_to = report_to
         self._tell = tell
         self._recorder: Recorder | None = None
-        self._leave_on_term = False
+        self._reporting = False
 
     def start(self) -> None:
         """Begin, first thing in the worker."""
@@ -53,18 +53,26 @@ class WorkerRecording:
         if self._recorder is None:
             return
         signal.signal(signal.SIGUSR2, lambda *_: self.report())
-        self._leave_on_term = leave_on_term
         if leave_on_term:
             signal.signal(signal.SIGTERM, self._leave)
 
     def _leave(self, number: int, frame: object) -> None:
+        # SIGTERM comes at any time, and a pool sends it to workers that are on their
+        # way out. So the last report is told here: what is raised below may surface
+        # where finish() would no longer be reached.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not self._reporting:
+            self.finish()
         sys.exit(128 + number)
 
     def report(self) -> None:
         """Tell what was copied so far."""
         if self._recorder is not None:
-            self._report(self._recorder)
+            self._reporting = True
+            try:
+                self._report(self._recorder)
+            finally:
+                self._reporting = False
 
     def _report(self, recorder: Recorder) -> None:
         try:
@@ -76,16 +84,8 @@ class WorkerRecording:
         self._tell(f"cowlab: what this worker copied\n{text}")
 
     def finish(self) -> None:
-        """Stop, and report."""
-        try:
-            self._finish()
-        except SystemExit:
-            # SIGTERM, in the moment before it is ignored: it comes but once.
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._leave_on_term:
-            # A pool ends its workers more than once, and this is the end already.
+        """Stop, and report: once, whoever comes first, the worker's end or SIGTERM."""
+        if signal.getsignal(signal.SIGTERM) == self._leave:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
