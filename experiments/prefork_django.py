@@ -117,25 +117,28 @@ def _server(arm: str, rows: int, workers: int) -> Iterator[tuple[int, Group, int
         folder = Path(name)
         configuration = CONFIGURATIONS[arm] + BOOTED
         (folder / "gunicorn.conf.py").write_text(configuration)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
         log = folder / "log"
         # An arm may have found cowlab where sys.path does not lead.
         package = Path(__file__).parents[2]
         path = [str(package), *(part for part in sys.path if part)]
-        server = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn", APPLICATION),
-                *("--bind", f"127.0.0.1:{port}", "--workers", str(workers)),
-                *("--log-file", str(log), "--timeout", "120"),
-            ],
-            cwd=folder,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path),
-                "COWLAB_SHOP_ROWS": str(rows),
-            },
-        )
+        # It inherits the socket: a port that is free can be taken before it is bound.
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port: int = listening.getsockname()[1]
+            server = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gunicorn", APPLICATION),
+                    *("--bind", f"fd://{listening.fileno()}"),
+                    *("--workers", str(workers)),
+                    *("--log-file", str(log), "--timeout", "120"),
+                ],
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path),
+                    "COWLAB_SHOP_ROWS": str(rows),
+                },
+                pass_fds=[listening.fileno()],
+            )
         try:
             yield port, _settled(server, folder / "booted", workers), server.pid
         except Exception as error:

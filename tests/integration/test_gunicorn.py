@@ -26,10 +26,13 @@ APPLICATION = """
 import gc, os
 
 table = {f"key {i}": {"name": str(i), "values": [i, i + 1]} for i in range(30_000)}
+answers = {}
 
 def application(environ, start_response):
     total = sum(len(row["name"]) + row["values"][1] for row in table.values())
-    body = f"{total} {os.getpid()} {gc.isenabled()}".encode()
+    pid = os.getpid()
+    answers[pid] = answers.get(pid, 0) + 1
+    body = f"{total} {pid} {gc.isenabled()} {answers[pid]}".encode()
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
 """
@@ -38,23 +41,30 @@ def application(environ, start_response):
 class Server:
     """A running gunicorn."""
 
-    def __init__(self, folder: Path, configuration: str, *options: str) -> None:
+    def __init__(
+        self, folder: Path, configuration: str, *options: str, max_requests: int = 0
+    ) -> None:
         (folder / "shop.py").write_text(APPLICATION)
         (folder / "gunicorn.conf.py").write_text(configuration)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
         self.log = folder / "log"
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "gunicorn"),
-                *("--bind", f"127.0.0.1:{self.port}"),
-                *("--log-file", str(self.log)),
-                *options,
-                "shop:application",
-            ],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
-        )
+        self.max_requests = max_requests or sys.maxsize
+        self.answered: dict[int, int] = {}
+        # It inherits the socket: a port that is free can be taken before it is bound.
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.port = listening.getsockname()[1]
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gunicorn"),
+                    *("--bind", f"fd://{listening.fileno()}"),
+                    *("--log-file", str(self.log)),
+                    *("--max-requests", str(max_requests)),
+                    *options,
+                    "shop:application",
+                ],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(Path(cowlab.__file__).parents[1])},
+                pass_fds=[listening.fileno()],
+            )
 
     def ask(self) -> tuple[int, int, bool]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -62,7 +72,8 @@ class Server:
             connection.request("GET", "/")
             response = connection.getresponse()
             assert response.status == 200
-            total, pid, collecting = response.read().decode().split()
+            total, pid, collecting, count = response.read().decode().split()
+        self.answered[int(pid)] = int(count)
         return int(total), int(pid), collecting == "True"
 
     def wait_for(self, what: Callable[[], object]) -> None:
@@ -73,8 +84,19 @@ class Server:
             time.sleep(0.05)
 
     def wait_until_ready(self, workers: int) -> None:
-        self.wait_for(self.answers)
-        self.wait_for(lambda: len(cowlab.group(self.process.pid).workers) == workers)
+        self.wait_for(lambda: self.rests(workers))
+
+    def rests(self, workers: int) -> bool:
+        """Whether there are so many, and each has answered and will answer again.
+
+        One that has not may still start, and does not hear SIGTERM while it does; one
+        that gave its last answer is about to leave, and another to be forked.
+        """
+        if not self.answers():
+            return False
+        found = [member.pid for member in cowlab.group(self.process.pid).workers]
+        counts = [self.answered.get(pid, 0) for pid in found]
+        return len(found) == workers and all(0 < n < self.max_requests for n in counts)
 
     def answers(self) -> bool:
         try:
@@ -84,8 +106,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def running(folder: Path, configuration: str, *options: str) -> Iterator[Server]:
-    server = Server(folder, configuration, *options)
+def running(
+    folder: Path, configuration: str, *options: str, max_requests: int = 0
+) -> Iterator[Server]:
+    server = Server(folder, configuration, *options, max_requests=max_requests)
     try:
         yield server
     finally:
@@ -112,13 +136,12 @@ def test_workers_and_their_successors_share(tmp_path: Path) -> None:
     for name, configuration in (("prepared", PREPARED), ("plain", PLAIN)):
         folder = tmp_path / name
         folder.mkdir()
-        with running(folder, configuration, "--max-requests", "10") as server:
+        with running(folder, configuration, max_requests=10) as server:
             server.wait_until_ready(2)
             totals[name], pids, collecting = load(server, 40)
             assert len(pids) > 2  # some were replaced
             assert collecting == {True}
             server.wait_until_ready(2)
-            load(server, 8)
             sizes[name] = cowlab.group(server.process.pid)
         log = server.log.read_text()
         assert ("cowlab: prepared" in log) == (name == "prepared")
