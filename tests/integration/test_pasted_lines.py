@@ -24,9 +24,19 @@ import cowlab
 from cowlab._advice import lines_to_paste
 
 EVIDENCE = """
-import gc, json, os, sys
+import gc, json, os, sys, time
 
 table = {f"key {i}": {"name": str(i), "values": [i, i + 1]} for i in range(10_000)}
+
+def meet():
+    # Stay until another process has come here, too: each of two has a task then.
+    os.makedirs("met", exist_ok=True)
+    os.close(os.open(f"met/{os.getpid()}", os.O_CREAT))
+    for _ in range(6_000):
+        if len(os.listdir("met")) > 1:
+            return
+        time.sleep(0.01)
+    raise TimeoutError("there is no other worker")
 
 def evidence():
     with open("/proc/self/smaps_rollup") as file:
@@ -50,10 +60,9 @@ def app(environ, start_response):
 """
 
 CELERY = """
-import time
 from pathlib import Path
 from celery import Celery
-from evidence import evidence
+from evidence import evidence, meet
 
 here = Path(__file__).parent
 app = Celery("shop", broker="filesystem://", backend=f"file://{here}/results")
@@ -66,24 +75,29 @@ app.conf.broker_transport_options = {
 
 @app.task(name="look")
 def look():
-    time.sleep(0.2)  # so that the other worker has the next one
+    meet()
     return evidence()
 
 """
 
 ASK_CELERY = """
 import json, shop
-asked = [shop.look.delay() for _ in range(4)]
-print(json.dumps([one.get(timeout=40) for one in asked]))
+print(json.dumps([shop.look.delay().id for _ in range(4)]))
+"""
+
+HEAR_CELERY = """
+import json, sys, shop
+found = [shop.look.AsyncResult(name) for name in json.loads(sys.argv[1])]
+print(json.dumps([one.get(timeout=80) for one in found]))
 """
 
 POOL = """
-import json, time
+import json
 
-from evidence import evidence
+from evidence import evidence, meet
 
 def look(_):
-    time.sleep(0.2)
+    meet()
     return evidence()
 
 LINES
@@ -113,17 +127,21 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(
-    folder: Path, *command: str, stop: int = signal.SIGTERM
+    folder: Path,
+    *command: str,
+    stop: int = signal.SIGTERM,
+    listening: socket.socket | None = None,
 ) -> Iterator[Callable[[Callable[[], Any]], Any]]:
     """A server; the value waits until something is true, and gives it."""
     log = folder / "log"
-    with log.open("wb") as out:
+    with log.open("wb") as out, listening or contextlib.nullcontext():
         server = subprocess.Popen(
             command,
             cwd=folder,
             env=environment(),
             stdout=out,
             stderr=out,
+            pass_fds=[listening.fileno()] if listening else [],
             start_new_session=True,
         )
 
@@ -142,10 +160,25 @@ def running(
         server.wait(60)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
+def run(folder: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def listen() -> tuple[socket.socket, int]:
+    """A socket for a server to inherit, and its port.
+
+    A port that is only found free can be another's before the server has it.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    return listening, listening.getsockname()[1]
 
 
 def of_two_workers(port: int) -> list[dict[str, Any]] | None:
@@ -183,6 +216,14 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def ask_gunicorn(here: Path) -> None:
+    listening, port = listen()
+    command = [sys.executable, "-m", "gunicorn", "--bind", f"fd://{listening.fileno()}"]
+    command += ["--workers", "2", "shop:app"]
+    with running(here, *command, listening=listening) as wait_for:
+        check(wait_for(lambda: of_two_workers(port)))
+
+
 @requires("gil")
 @pytest.mark.parametrize("arm", ARMS)
 def test_gunicorn(here: Path, arm: str) -> None:
@@ -190,10 +231,7 @@ def test_gunicorn(here: Path, arm: str) -> None:
     lines = lines_to_paste(arm, "gunicorn", COMMAND)
     assert ("cowlab.contrib.gunicorn" in lines) == (arm == "prepare")
     (here / "gunicorn.conf.py").write_text(lines)
-    port = free_port()
-    command = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}"]
-    with running(here, *command, "--workers", "2", "shop:app") as wait_for:
-        check(wait_for(lambda: of_two_workers(port)))
+    ask_gunicorn(here)
 
 
 @requires("gil")
@@ -204,10 +242,7 @@ def test_gunicorn_with_a_warm_up(here: Path) -> None:
     lines = lines_to_paste("prepare", "gunicorn", command)
     assert 'requests=["/?1"]' in lines
     (here / "gunicorn.conf.py").write_text(lines)
-    port = free_port()
-    server = [sys.executable, "-m", "gunicorn", "--bind", f"127.0.0.1:{port}"]
-    with running(here, *server, "--workers", "2", "shop:app") as wait_for:
-        check(wait_for(lambda: of_two_workers(port)))
+    ask_gunicorn(here)
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -216,7 +251,8 @@ def test_uwsgi(here: Path, arm: str) -> None:
     if uwsgi is None:
         pytest.skip("uwsgi is not installed here")
     (here / "prepared.py").write_text(lines_to_paste(arm, "uwsgi", COMMAND))
-    port = free_port()
+    listening, port = listen()
+    listening.close()  # uwsgi does not take it
     options = "--master --processes 2 --module prepared --need-app --die-on-term"
     command = [uwsgi, "--http-socket", f"127.0.0.1:{port}", *options.split()]
     with running(here, *command) as wait_for:
@@ -230,18 +266,13 @@ def test_celery(here: Path) -> None:
     (here / "shop.py").write_text(CELERY + lines_to_paste("prepare", "celery", COMMAND))
     options = "-A shop worker --pool prefork --concurrency 2"
     celery = [sys.executable, "-m", "celery", *options.split()]
+    # Before there is a worker: this broker's files are read while they are written.
+    asked = run(here, ASK_CELERY)
+    assert asked.returncode == 0, asked.stderr
     with running(here, *celery, stop=signal.SIGKILL):  # SIGTERM takes six seconds
-        asked = subprocess.run(
-            [sys.executable, "-c", ASK_CELERY],
-            cwd=here,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=90,
-        )
-    assert asked.returncode == 0, asked.stderr + (here / "log").read_text()
-    check(json.loads(asked.stdout))
+        heard = run(here, HEAR_CELERY, asked.stdout)
+    assert heard.returncode == 0, heard.stderr + (here / "log").read_text()
+    check(json.loads(heard.stdout))
 
 
 @requires("gil")
@@ -250,15 +281,7 @@ def test_multiprocessing(here: Path, arm: str) -> None:
     lines = lines_to_paste(arm, "multiprocessing", COMMAND)
     assert ("cowlab.contrib.multiprocessing" in lines) == (arm == "prepare")
     program = POOL.replace("LINES\n", lines.removesuffix("...").rstrip(" "))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=here,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run(here, program)
     assert done.returncode == 0, done.stderr
     check(json.loads(done.stdout))
 
