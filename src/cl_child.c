@@ -159,10 +159,15 @@ live_as_witness(pid_t parent, struct cl_question *question,
     while (syscall(SYS_getppid) == parent) {
         if (question == NULL) {
             syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
-        } else if (question->state == 1) {
+            continue;
+        }
+        /* Read once: a question that comes right after this look must end the
+         * wait, not begin it. */
+        uint32_t state = question->state;
+        if (state == 1) {
             answer(question, test);
         } else {
-            futex_wait(&question->state, question->state, NULL);
+            futex_wait(&question->state, state, NULL);
         }
     }
     for (;;) {
