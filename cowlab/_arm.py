@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -55,6 +56,11 @@ def _end_with_the_runner(pipe: int, wanted: bool) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
         flags |= os.O_ASYNC
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags)
+    if wanted:
+        poll = select.poll()
+        poll.register(pipe, 0)
+        if poll.poll(0):
+            os._exit(1)  # it was killed before this could be asked for
 
 
 def _probe(todo: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The runner, with real interpreters."""
 
+import gc
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 
 from cowlab._errors import UsageError
 from cowlab._experiment import load, source
+from cowlab._interpreter import _BOOT as BOOT
 from cowlab._interpreter import Interpreter
 from cowlab._runner import run
 
@@ -153,6 +156,7 @@ def test_an_experiment_object_is_found_again_by_its_source():
 def test_nothing_leaks():
     place = Interpreter.current()
     place.environment()
+    gc.collect()  # which closes what other tests left behind
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
         place.environment()
@@ -220,6 +224,25 @@ def test_a_run_that_is_killed_takes_its_arm_along(tmp_path):
     while left and (left := session(int(left[0][3]))):
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
+
+
+def test_an_arm_does_not_begin_whose_runner_was_killed_while_it_started():
+    place = Interpreter.current()
+    reading, writing = os.pipe()
+    os.close(reading)
+    order = {"do": "run", "experiment": TOY, "arm": "sleep", "pipe": writing}
+    order |= {"parameters": load(TOY).settings({}), "seconds": 1000}
+    arm = subprocess.Popen(
+        [place.python, "-P", "-c", BOOT, place.root, json.dumps(order)],
+        pass_fds=[writing],
+        start_new_session=True,
+    )
+    os.close(writing)
+    try:
+        assert arm.wait(60) == 1
+    finally:
+        arm.kill()
+        arm.wait()
 
 
 def test_ctrl_c_keeps_what_was_finished(tmp_path):
