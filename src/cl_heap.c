@@ -356,7 +356,10 @@ search_window(struct scan *scan, uint64_t from, uint64_t to,
 }
 
 /* Look for arena objects in one mapping, pools left out, then let the tables
- * they stand in explain what they can, the most exact first. */
+ * they stand in explain what they can, the most exact first. A freed table
+ * still has arenas that were given back, and copies of pools may lie where one
+ * was. This process stands still, so that a table of it is exact; another one
+ * may be at work. */
 static int
 search_mapping(struct scan *scan, const struct cl_map *map)
 {
@@ -395,6 +398,7 @@ search_mapping(struct scan *scan, const struct cl_map *map)
             at = last = stop;
         }
     }
+    size_t least = scan->is_self ? 2 : 1; /* 2: an exact arena */
     while (scan->ntables < MAX_TABLES && n > 0) {
         size_t best = 0, best_score = 0;
         for (size_t i = 0; i < n; i++) {
@@ -404,7 +408,7 @@ search_mapping(struct scan *scan, const struct cl_map *map)
                 best_score = score;
             }
         }
-        if (best_score == 0) {
+        if (best_score < least) {
             break;
         }
         assign(scan, list[best].base, false);

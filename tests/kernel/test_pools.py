@@ -204,18 +204,23 @@ def test_a_table_is_a_structured_array_on_request() -> None:
 
 
 def test_a_copy_of_a_pool_is_not_taken_for_one() -> None:
-    """Whole pools of this process, copied to memory that is aligned like theirs."""
+    """Whole pools of this process, copied to memory that is aligned like theirs, where
+    an arena was before: a table of arenas that was freed may still have it."""
     import ctypes
     import mmap
+    import struct
 
     kept = [(i,) for i in range(50_000)]
     full = [p for p in cowlab.pools() if p.used == p.capacity][-20:]
-    area = mmap.mmap(-1, 21 * 16384, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area = mmap.mmap(-1, 65 * 16384, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(area))
     to = (base + 16383) & ~16383
     for i, pool in enumerate(full):
         ctypes.memmove(to + i * 16384, pool.address, 16384)
+    arena = struct.pack("QQIIQQQ", to, to + (1 << 20), 0, 64, 0, 0, 0)
+    freed_table = arena * 100
     heap = scan()
+    assert len(freed_table) == 4800
     assert heap.strays >= len(full) > 10
     assert not {to + i * 16384 for i in range(20)} & {p.address for p in heap.pools}
     assert len(kept) == 50_000
