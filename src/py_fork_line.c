@@ -140,6 +140,11 @@ read_exactly(struct fork_run *run, struct fork_child *kid, char *to,
             fork_fail(kid, FAILED_BY_TIMEOUT);
             return 1;
         }
+        if (!(ready[0].revents & (POLLIN | POLLHUP))) {
+            /* It ended, perhaps after it had written: poll() looks at one
+             * after the other. */
+            poll(ready, 1, 0);
+        }
         ssize_t size = -1;
         if (ready[0].revents & (POLLIN | POLLHUP)) {
             size_t want = n > (1u << 20) ? 1u << 20 : (size_t)n;
