@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -40,6 +41,15 @@ def _serve(setup: Callable[[], Any], result: int, go: int) -> None:
     os.read(go, 1)
 
 
+def await_rest(pid: int) -> None:
+    """Until a process waits for something: before that it touches pages, and maps."""
+    while True:
+        with open(f"/proc/{pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] in "SZ":
+                return
+        time.sleep(0.001)
+
+
 @contextmanager
 def process(setup: Callable[[], T]) -> Iterator[tuple[int, T]]:
     """A forked child that has run ``setup``: its pid and the result. It waits until
@@ -62,6 +72,7 @@ def process(setup: Callable[[], T]) -> Iterator[tuple[int, T]]:
         good, value = pickle.loads(data)
         if not good:
             raise value
+        await_rest(pid)
         yield pid, value
     finally:
         os.close(go_in)
@@ -81,6 +92,7 @@ def stranger() -> Iterator[int]:
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
+        await_rest(child.pid)
         try:
             yield child.pid
         finally:

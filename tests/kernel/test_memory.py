@@ -8,7 +8,6 @@ import mmap
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from processes import (
     PAGE,
     address_of,
     as_root,
+    await_rest,
     become_nobody,
     in_child,
     isolated,
@@ -34,7 +34,6 @@ from cowlab import (
     SharedReport,
     memory,
     shared_memory,
-    stat,
 )
 
 FIGURES = ("size", "rss", "pss", "private", "shared", "swap", "hugetlb", "mappings")
@@ -130,9 +129,7 @@ def family() -> Iterator[tuple[int, int, int]]:
 
     with process(setup) as (parent, (child, address)):
         try:
-            for pid in (parent, child):
-                while stat(pid).state != "S":  # until it waits, it touches pages
-                    time.sleep(0.001)
+            await_rest(child)
             yield parent, child, address
         finally:
             os.kill(child, 9)
@@ -183,6 +180,7 @@ def nobodys_family() -> Iterator[tuple[int, int]]:
 
     with process(setup) as (_, pids):
         try:
+            await_rest(pids[1])
             yield pids
         finally:
             os.kill(pids[1], 9)
