@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -17,6 +18,12 @@ __all__ = ["WorkerRecording", "to_stderr"]
 def to_stderr(text: str) -> None:
     """Where a report goes that nobody else takes."""
     print(text, file=sys.stderr, flush=True)
+
+
+def _die() -> None:
+    """Of SIGTERM, as a worker does that does not record."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class WorkerRecording:
@@ -36,7 +43,7 @@ class WorkerRecording:
         self._report_to = report_to
         self._tell = tell
         self._recorder: Recorder | None = None
-        self._reporting = False
+        self._reporting = self._leaving = False
 
     def start(self) -> None:
         """Begin, first thing in the worker."""
@@ -48,31 +55,37 @@ class WorkerRecording:
             self._tell(f"cowlab: not recording: {error}")
 
     def listen(self, *, leave_on_term: bool = False) -> None:
-        """Report on SIGUSR2. With ``leave_on_term`` SIGTERM ends the worker in order,
-        so that there is a report; by itself it ends it on the spot."""
+        """Report on SIGUSR2. With ``leave_on_term`` there is a report, too, before
+        SIGTERM ends the worker; by itself it ends it on the spot."""
         if self._recorder is None:
             return
         signal.signal(signal.SIGUSR2, lambda *_: self.report())
         if leave_on_term:
             signal.signal(signal.SIGTERM, self._leave)
 
-    def _leave(self, number: int, frame: object) -> None:
+    def _leave(self, *_: object) -> None:
         # SIGTERM comes at any time, and a pool sends it to workers that are on their
-        # way out. So the last report is told here: what is raised below may surface
-        # where finish() would no longer be reached.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if not self._reporting:
+        # way out. So the last report is told here, and this is the end: an exception
+        # may surface where finish() is no longer reached, or where it is swallowed.
+        if self._reporting:
+            self._leaving = True  # when that one is told
+            return
+        try:
             self.finish()
-        sys.exit(128 + number)
+        finally:
+            _die()
 
     def report(self) -> None:
         """Tell what was copied so far."""
-        if self._recorder is not None:
-            self._reporting = True
-            try:
-                self._report(self._recorder)
-            finally:
-                self._reporting = False
+        if self._recorder is None:
+            return
+        self._reporting = True
+        try:
+            self._report(self._recorder)
+        finally:
+            self._reporting = False
+            if self._leaving:
+                self._leave()
 
     def _report(self, recorder: Recorder) -> None:
         try:

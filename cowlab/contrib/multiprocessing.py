@@ -96,7 +96,7 @@ def context(
 
     With ``record`` (a mode of ``cowlab.record``) the first child records which of its
     lines copy pages, and reports when it ends or is sent SIGUSR2: to standard error,
-    and to the file ``report_to``. A pool's ``terminate()`` ends it in order, too.
+    and to the file ``report_to``. It does before a pool's ``terminate()`` ends it, too.
     """
     return ForkContext(options, record, report_to)
 

@@ -72,7 +72,10 @@ def ended_at(step: int, asked: bool) -> tuple[list[str], bool]:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_worker_tells_its_last_report_whenever_it_is_ended(asked: bool) -> None:
+def test_a_worker_tells_its_last_report_whenever_it_is_ended(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_recording, "_die", sys.exit)
     steps = 0
     alive = True
     while alive:
@@ -83,3 +86,27 @@ def test_a_worker_tells_its_last_report_whenever_it_is_ended(asked: bool) -> Non
         # Asked for one before, which may have been cut off by the end, or not begun.
         assert len(told) in ((1, 2) if asked else (1,)), steps
     assert steps > 10
+
+
+def test_a_worker_ends_where_an_exception_would_be_swallowed() -> None:
+    class Last:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def tell(text: str) -> None:
+        os.write(writing, text.encode())
+
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            recording = WorkerRecording("lines", tell=tell)
+            recording._recorder = Recorder()  # type: ignore[assignment]
+            recording.listen(leave_on_term=True)
+            Last()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as told:
+        assert told.read().count(b"all of it") == 1
+    assert os.waitpid(pid, 0)[1] == signal.SIGTERM
