@@ -23,7 +23,7 @@ def test_each_worker_adds_what_it_reads(measured):
     for arm, workers in (("plain-1", 1), ("plain-4", 4)):
         assert measured.median(arm, "growth") > 0.9 * rows * workers
         assert measured.median(arm, "copied") > 0.9 * rows * workers
-        assert measured.median(arm, "rss_growth") < 0.2 * rows * workers
+        assert measured.median(arm, "rss_growth") < 0.3 * rows * workers
     if IMMORTALITY:
         assert measured.median("prepared-4", "growth") < 0.2 * rows
 
