@@ -161,9 +161,9 @@ def test_a_child_s_census_copies_nothing() -> None:
     # 400,000 objects lie on 5,000 pages and more; the few that differ are the C
     # library's and the loader's, at a first call.
     floor, copied = max(map(objects, idle)), min(map(objects, reports))
-    assert copied <= floor + 3, (floor, [r.by_kind for r in reports])
+    assert copied <= floor + 10, (floor, [r.by_kind for r in reports])
     all_idle, all_copied = (max(r.copied for r in x) for x in (idle, reports))
-    assert all_copied <= all_idle + 20, (idle, reports)
+    assert all_copied <= all_idle + 30, (idle, reports)
     print(floor, copied)
     """
     run(textwrap.dedent(program))
