@@ -7,6 +7,7 @@ import signal
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 IMMORTALITY = (
     sys.version_info >= (3, 12)
@@ -24,6 +25,15 @@ immortality = pytest.mark.skipif(
 _jit_on = getattr(getattr(sys, "_jit", None), "is_enabled", bool)
 FEW_PAGES = 64 if _jit_on() else 32
 """What a child may copy besides: a JIT that compiles takes some 30 pages of stack."""
+
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "unhurried",
+    settings(),
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
+)
+settings.load_profile("unhurried")
 
 # The interpreters that tests start import what is installed, not this tree.
 os.environ["PYTHONSAFEPATH"] = "1"
