@@ -142,7 +142,7 @@ try:
 except OSError as error:
     print(error, file=sys.stderr)
     sys.exit(confine.UNCONFINED)
-print(_native.probe("pidfd", 100))
+print(_native.probe("pidfd", 1000))
 """
 
 
