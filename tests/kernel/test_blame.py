@@ -127,8 +127,8 @@ def test_pages_alone_are_unrecorded() -> None:
 
 # ---- beside others ------------------------------------------------------------------
 
-# None of these collects: a collection, in the parent or in the child, would be the first
-# to write to many of the pages.
+# None of these collects: a collection, in the parent or in the child, would be the
+# first to write to many of the pages.
 TASK = """
 import faulthandler, gc, json, os, signal, sys, threading
 import cowlab
