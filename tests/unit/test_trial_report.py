@@ -85,6 +85,16 @@ def test_samples_that_overlap_are_not_told_apart() -> None:
     assert report(*wide, sample("prepare", 45)).recommendation == "prepare"
 
 
+def test_one_disturbed_sample_does_not_tell_arms_apart() -> None:
+    """Who maps the libraries besides changes while a trial runs."""
+    samples = [sample(arm, size) for arm, size in (("plain", 100), ("both", 40))]
+    disturbed = [sample("prepare", size) for size in (40.5, 47, 47)]
+    assert report(*samples, *disturbed).recommendation == "prepare"
+    samples.append(sample("both", 33))
+    steady = [sample("prepare", size) for size in (40.5, 40.5, 40.5)]
+    assert report(*samples, *steady).recommendation == "prepare"
+
+
 def test_an_arm_that_failed_once_is_not_recommended() -> None:
     failed = (Failure("prepare", "crashed", "it died", 1),)
     samples = [sample("plain", 100), sample("prepare", 40), sample("both", 45)]
