@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -41,10 +42,26 @@ struct cl_recorder {
 /* What signal handlers read. Handlers belong to the process, so this does. */
 static struct {
     struct cl_recorder *_Atomic active;
+    _Atomic uint32_t
+        inside; /* threads that may be using it, of this process: */
+    pid_t pid;
     struct sigaction trap, fault; /* who was there before us */
     bool trap_ours, fault_ours;
     _Atomic uint64_t retried;
 } handlers;
+
+static struct cl_recorder *
+begin_handler(void)
+{
+    atomic_fetch_add(&handlers.inside, 1);
+    return atomic_load(&handlers.active);
+}
+
+static void
+end_handler(void)
+{
+    atomic_fetch_sub(&handlers.inside, 1);
+}
 
 /* siginfo's part for perf, on every 64-bit Linux. */
 struct perf_info {
@@ -214,14 +231,15 @@ static void
 on_trap(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    struct cl_recorder *recorder = atomic_load(&handlers.active);
     struct perf_info perf = perf_info_of(info);
     if (info->si_code == TRAP_PERF_CODE && perf.data == CL_PERF_COOKIE) {
+        struct cl_recorder *recorder = begin_handler();
         if (recorder != NULL) {
             take_fault(recorder, (uint64_t)(uintptr_t)info->si_addr,
                        instruction_pointer(context),
                        (perf.flags & TRAP_ASYNC) != 0);
         }
+        end_handler();
     } else {
         pass_on(number, info, context, &handlers.trap);
     }
@@ -232,7 +250,7 @@ static void
 on_segv(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    struct cl_recorder *recorder = atomic_load(&handlers.active);
+    struct cl_recorder *recorder = begin_handler();
     uint64_t address = (uint64_t)(uintptr_t)info->si_addr;
     bool ours = false;
     if (info->si_code == SEGV_ACCERR && recorder != NULL) {
@@ -246,6 +264,7 @@ on_segv(int number, siginfo_t *info, void *context)
          * let it try again, once. */
         ours = atomic_exchange(&handlers.retried, address) != address;
     }
+    end_handler();
     if (!ours) {
         pass_on(number, info, context, &handlers.fault);
     }
@@ -439,7 +458,23 @@ take_process(struct cl_recorder *recorder)
     if (other != NULL && other->record.header->mode == CL_RECORD_PROTECT) {
         cl_guard_clear(&other->record);
     }
+    if (handlers.pid != getpid()) {
+        handlers.pid = getpid();
+        atomic_store(&handlers.inside, 0);
+    }
     return atomic_compare_exchange_strong(&handlers.active, &other, recorder);
+}
+
+/* Another thread's handler may have begun with this recorder. It waits for
+ * nobody, but perhaps for a processor. */
+static void
+leave_process(void)
+{
+    static const struct timespec a_moment = {.tv_nsec = 20000};
+    atomic_store(&handlers.active, NULL);
+    while (atomic_load(&handlers.inside) != 0) {
+        nanosleep(&a_moment, NULL);
+    }
 }
 
 static void
@@ -452,7 +487,7 @@ stop(struct cl_recorder *recorder)
     if (recorder->record.header->mode == CL_RECORD_PROTECT) {
         cl_guard_clear(&recorder->record);
     }
-    atomic_store(&handlers.active, NULL);
+    leave_process();
     recorder->enabled = false;
     cl_events_close(&recorder->signals);
     cl_events_close(&recorder->rings);
