@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,3 +54,13 @@ def requires(*names: str) -> pytest.MarkDecorator:
 
     missing = [str(host()[name]) for name in names if not host()[name]]
     return pytest.mark.skipif(bool(missing), reason="; ".join(missing))
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """The collector is off: it would free and close what other tests left."""
+    was_on = gc.isenabled()
+    gc.disable()
+    yield
+    if was_on:
+        gc.enable()

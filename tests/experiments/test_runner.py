@@ -1,6 +1,5 @@
 """The runner, with real interpreters."""
 
-import gc
 import json
 import os
 import signal
@@ -153,10 +152,10 @@ def test_an_experiment_object_is_found_again_by_its_source():
     assert run(toy, arms=["good"], repeat=1).experiment == "toy"
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_nothing_leaks():
     place = Interpreter.current()
     place.environment()
-    gc.collect()  # which closes what other tests left behind
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
         place.environment()

@@ -169,6 +169,7 @@ def state() -> object:
     )
 
 
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("name", _native.probes())
 def test_a_probe_leaves_nothing_behind(name):
     if not Path("/proc/self/task", str(os.getpid()), "children").exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import gc
 import mmap
 import os
 import platform
@@ -501,6 +500,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize(
     ("reading", "times"),
     [
@@ -522,6 +522,7 @@ def test_reads_leak_nothing(reading: Callable[[int], Any], times: int) -> None:
             child.kill()
 
 
+@pytest.mark.usefixtures("uncollected")
 @each_reading
 def test_failed_reads_leak_nothing(reading: Callable[[int], Any]) -> None:
     pid = 2**22 + 1  # beyond what the kernel ever gives
@@ -541,18 +542,12 @@ def check_leaks(reading: Callable[[], Any], times: int) -> None:
     run many tests before, does not."""
     rounds, each = 3, times // 3
     blocks, dirty, fds = [], [], []
-    was_on = gc.isenabled()
-    gc.disable()  # or it frees what other tests left
-    try:
-        for count in (50, *[each] * rounds):
-            for _ in range(count):
-                reading()
-            blocks.append(sys.getallocatedblocks())
-            dirty.append(private_dirty())
-            fds.append(descriptors())
-    finally:
-        if was_on:
-            gc.enable()
+    for count in (50, *[each] * rounds):
+        for _ in range(count):
+            reading()
+        blocks.append(sys.getallocatedblocks())
+        dirty.append(private_dirty())
+        fds.append(descriptors())
     assert len(set(fds)) == 1, fds
     assert min(b - a for a, b in pairwise(blocks)) < each / 4, blocks
     assert min(b - a for a, b in pairwise(dirty)) < each * 100, dirty
