@@ -379,7 +379,7 @@ cowlab.conditions(), cowlab.seal(True), cowlab.trim(True)
 spare = [[i] for i in range(50_000)]
 del spare[::2]
 with open("/proc/self/statm") as file:
-    size = int(file.read().split()[0]) * 4096 + (1 << 20)
+    size = int(file.read().split()[0]) * 4096 + (4 << 20)  # the walk takes more
 resource.setrlimit(resource.RLIMIT_AS, (size, size))
 try:
     cowlab.prepare_fork(seal=False)
