@@ -42,8 +42,7 @@ struct cl_recorder {
 /* What signal handlers read. Handlers belong to the process, so this does. */
 static struct {
     struct cl_recorder *_Atomic active;
-    _Atomic uint32_t
-        inside; /* threads that may be using it, of this process: */
+    _Atomic uint32_t inside; /* threads of `pid` that may be using it */
     pid_t pid;
     struct sigaction trap, fault; /* who was there before us */
     bool trap_ours, fault_ours;

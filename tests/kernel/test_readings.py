@@ -549,8 +549,10 @@ def check_leaks(reading: Callable[[], Any], times: int) -> None:
         dirty.append(private_dirty())
         fds.append(descriptors())
     assert len(set(fds)) == 1, fds
-    assert min(b - a for a, b in pairwise(blocks)) < each / 4, blocks
-    assert min(b - a for a, b in pairwise(dirty)) < each * 100, dirty
+    # A free-threaded build frees some later: hundreds, however many readings.
+    noise = 200 if "t" not in sys.abiflags else 900
+    assert min(b - a for a, b in pairwise(blocks)) < noise / rounds, blocks
+    assert min(b - a for a, b in pairwise(dirty)) < MIB / 2 / rounds, dirty
 
 
 def private_dirty() -> int:
