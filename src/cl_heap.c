@@ -1,59 +1,13 @@
 /* Scanning a process for its pymalloc heap. */
-#include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cl_heap.h"
-#include "cl_maps.h"
-#include "cl_pagemap.h"
-#include "cl_pool.h"
-
-/* Pages of one pagemap read, and bytes of one read of memory. */
-#define BATCH_PAGES 4096u
-#define WINDOW (256u * 1024)
+#include "cl_heap_scan.h"
 
 /* Another process may be in the middle of an allocation when a pool is read.
  */
 #define TRIES 5
-
-#define MAX_TABLES 64
-
-struct candidate {
-    uint64_t base;
-    size_t hits;
-};
-
-struct scan {
-    int mem, pagemap;
-    size_t page;
-    struct cl_heap *heap;
-    bool with_blocks, is_self;
-    struct cl_buf maps, entries, window;
-    uint64_t tables[MAX_TABLES];
-    size_t ntables;
-};
-
-static struct cl_pool_row *
-pool_rows(const struct scan *scan)
-{
-    return (struct cl_pool_row *)(void *)scan->heap->pools.data;
-}
-
-static bool
-is_there(uint64_t entry)
-{
-    return (entry & (CL_PM_PRESENT | CL_PM_SWAPPED)) != 0;
-}
-
-/* Memory that is only sometimes there is no failure of the scan. */
-static bool
-is_fatal(int err)
-{
-    return err < 0 && err != -EFAULT && err != -EIO && err != -ENODATA;
-}
 
 /* Where pools, or tables of arenas, may lie: memory of the process's own. */
 static bool
@@ -64,12 +18,10 @@ is_candidate(const struct cl_map *map)
            !cl_map_has_file(map) && !cl_map_is(map, "[stack]");
 }
 
-/* ---- Pools ---- */
-
 /* Read the pages of a pool that are there; the others read as zeroes. */
 static int
-read_pool(const struct scan *scan, uint64_t address, const uint64_t *entries,
-          uint64_t start, unsigned char *to)
+read_pool(const struct heap_scan *scan, uint64_t address,
+          const uint64_t *entries, uint64_t start, unsigned char *to)
 {
     memset(to, 0, CL_POOL_SIZE);
     uint64_t step = scan->page < CL_POOL_SIZE ? scan->page : CL_POOL_SIZE;
@@ -93,8 +45,9 @@ read_pool(const struct scan *scan, uint64_t address, const uint64_t *entries,
 }
 
 static int
-append_pool(struct scan *scan, uint64_t address, const struct cl_pool *pool,
-            const unsigned char *blocks, uint64_t pages, uint32_t resident)
+append_pool(struct heap_scan *scan, uint64_t address,
+            const struct cl_pool *pool, const unsigned char *blocks,
+            uint64_t pages, uint32_t resident)
 {
     struct cl_heap *heap = scan->heap;
     size_t size = sizeof(struct cl_pool_row);
@@ -129,7 +82,7 @@ append_pool(struct scan *scan, uint64_t address, const struct cl_pool *pool,
 
 /* Which pages of a pool are there, a bit each, and their bytes. */
 static uint64_t
-resident_pages(const struct scan *scan, uint64_t address,
+resident_pages(const struct heap_scan *scan, uint64_t address,
                const uint64_t *entries, uint64_t start, uint32_t *bytes)
 {
     uint32_t step = scan->page < CL_POOL_SIZE ? scan->page : CL_POOL_SIZE;
@@ -147,7 +100,7 @@ resident_pages(const struct scan *scan, uint64_t address,
 
 /* 1 a pool, 0 none, -errno. */
 static int
-scan_slot(struct scan *scan, uint64_t address, const uint64_t *entries,
+scan_slot(struct heap_scan *scan, uint64_t address, const uint64_t *entries,
           uint64_t start)
 {
     struct cl_pool_header header;
@@ -179,7 +132,7 @@ scan_slot(struct scan *scan, uint64_t address, const uint64_t *entries,
 }
 
 static int
-scan_mapping(struct scan *scan, const struct cl_map *map)
+scan_mapping(struct heap_scan *scan, const struct cl_map *map)
 {
     uint64_t *entries = (uint64_t *)(void *)scan->entries.data;
     uint64_t align = CL_POOL_SIZE - 1;
@@ -208,10 +161,9 @@ scan_mapping(struct scan *scan, const struct cl_map *map)
     return 0;
 }
 
-/* Call `each` for every candidate mapping. */
-static int
-for_each_mapping(struct scan *scan,
-                 int (*each)(struct scan *, const struct cl_map *))
+int
+cl_heap_each_mapping(struct heap_scan *scan,
+                     int (*each)(struct heap_scan *, const struct cl_map *))
 {
     const char *cursor = scan->maps.data;
     const char *end = scan->maps.data + scan->maps.len;
@@ -228,317 +180,10 @@ for_each_mapping(struct scan *scan,
     return more;
 }
 
-/* ---- Arenas ---- */
-
-/* Index of the first pool at or after `address`. */
-static size_t
-first_pool(const struct scan *scan, uint64_t address)
-{
-    size_t low = 0, high = scan->heap->npools;
-    const struct cl_pool_row *rows = pool_rows(scan);
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (rows[middle].address < address) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
-/* Give the pools that the table at `base` has their arenas. With `dry`, only
- * say how many arenas it explains exactly (the number of free pools agrees
- * too), which tells a table from a freed copy of it. */
-static size_t
-assign(struct scan *scan, uint64_t base, bool dry)
-{
-    struct cl_pool_row *rows = pool_rows(scan);
-    size_t npools = scan->heap->npools, exact = 0, any = 0;
-    for (size_t i = 0; i < npools;) {
-        struct cl_arena_object arena;
-        uint32_t index = rows[i].arena_index;
-        uint64_t at = base + (uint64_t)index * sizeof arena;
-        uint64_t size = 0;
-        if (rows[i].arena == 0 &&
-            cl_mem_read(scan->mem, at, &arena, sizeof arena) == 0) {
-            size = cl_arena_size(&arena, scan->page);
-        }
-        if (size == 0 || rows[i].address < arena.address ||
-            rows[i].address >= arena.address + size) {
-            i++;
-            continue;
-        }
-        uint32_t used = 0;
-        for (; i < npools && rows[i].address < arena.address + size; i++) {
-            if (rows[i].arena != 0 || rows[i].arena_index != index) {
-                continue;
-            }
-            used += rows[i].used != 0;
-            if (!dry) {
-                rows[i].arena = arena.address;
-                rows[i].interpreter = (uint32_t)scan->ntables;
-            }
-        }
-        any++;
-        exact += used + arena.nfreepools == arena.ntotalpools;
-    }
-    if (!dry && any != 0) {
-        scan->tables[scan->ntables++] = base;
-    }
-    return dry ? exact * 2 + (any != 0) : any;
-}
-
-static size_t
-unexplained(const struct scan *scan)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < scan->heap->npools; i++) {
-        n += pool_rows(scan)[i].arena == 0;
-    }
-    return n;
-}
-
-/* Note where a table must begin that has this arena object, if some pool that
- * nobody explained yet lies in the arena. */
-static void
-note_candidate(struct scan *scan, const struct cl_arena_object *arena,
-               uint64_t at, struct candidate *list, size_t *n)
-{
-    uint64_t size = cl_arena_size(arena, scan->page);
-    if (size == 0) {
-        return;
-    }
-    size_t i = first_pool(scan, arena->address);
-    if (i == scan->heap->npools) {
-        return;
-    }
-    const struct cl_pool_row *row = &pool_rows(scan)[i];
-    if (row->address >= arena->address + size || row->arena != 0) {
-        return;
-    }
-    uint64_t base = at - (uint64_t)row->arena_index * sizeof *arena;
-    for (size_t k = 0; k < *n; k++) {
-        if (list[k].base == base) {
-            list[k].hits++;
-            return;
-        }
-    }
-    if (*n < MAX_TABLES) {
-        list[(*n)++] = (struct candidate){base, 1};
-    }
-}
-
-/* Whether this is the window itself, which holds copies of what was searched.
- */
-static bool
-is_own(const struct scan *scan, uint64_t address)
-{
-    uint64_t window = (uint64_t)(uintptr_t)scan->window.data;
-    return scan->is_self && address - window < scan->window.cap;
-}
-
-static int
-search_window(struct scan *scan, uint64_t from, uint64_t to,
-              struct candidate *list, size_t *n)
-{
-    char *bytes = scan->window.data;
-    struct cl_arena_object arena;
-    int err = cl_mem_read(scan->mem, from, bytes, to - from);
-    if (err < 0) {
-        return is_fatal(err) ? err : 0;
-    }
-    for (uint64_t at = 0; at + sizeof arena <= to - from; at += 8) {
-        memcpy(&arena, bytes + at, sizeof arena);
-        note_candidate(scan, &arena, from + at, list, n);
-    }
-    return 0;
-}
-
-/* Look for arena objects in one mapping, pools left out, then let the tables
- * they stand in explain what they can, the most exact first. A freed table
- * still has arenas that were given back, and copies of pools may lie where one
- * was. This process stands still, so that a table of it is exact; another one
- * may be at work. */
-static int
-search_mapping(struct scan *scan, const struct cl_map *map)
-{
-    if (unexplained(scan) == 0 || scan->ntables == MAX_TABLES) {
-        return 0;
-    }
-    struct candidate list[MAX_TABLES];
-    size_t n = 0;
-    uint64_t last = 0;
-    uint64_t *entries = (uint64_t *)(void *)scan->entries.data;
-    uint64_t batch = (uint64_t)BATCH_PAGES * scan->page;
-    for (uint64_t from = map->start; from < map->end; from += batch) {
-        uint64_t end = map->end - from < batch ? map->end : from + batch;
-        size_t npages = (end - from) / scan->page;
-        int err = cl_pagemap_read(scan->pagemap, from, npages, entries);
-        if (err < 0) {
-            return is_fatal(err) ? err : 0;
-        }
-        for (uint64_t at = from; at < end;) {
-            uint64_t stop = at;
-            while (stop < end && stop - at < WINDOW - scan->page &&
-                   !is_own(scan, stop) &&
-                   is_there(entries[(stop - from) / scan->page])) {
-                stop += scan->page;
-            }
-            if (stop == at) {
-                at += scan->page;
-                continue;
-            }
-            /* An object may straddle two windows. */
-            uint64_t begin = at == last ? at - 40 : at;
-            err = search_window(scan, begin, stop, list, &n);
-            if (err < 0) {
-                return err;
-            }
-            at = last = stop;
-        }
-    }
-    size_t least = scan->is_self ? 2 : 1; /* 2: an exact arena */
-    while (scan->ntables < MAX_TABLES && n > 0) {
-        size_t best = 0, best_score = 0;
-        for (size_t i = 0; i < n; i++) {
-            size_t score = assign(scan, list[i].base, true);
-            if (score > best_score) {
-                best = i;
-                best_score = score;
-            }
-        }
-        if (best_score < least) {
-            break;
-        }
-        assign(scan, list[best].base, false);
-        list[best] = list[--n];
-    }
-    return 0;
-}
-
-static int
-arena_resident(struct scan *scan, struct cl_arena_row *row)
-{
-    uint64_t *entries = (uint64_t *)(void *)scan->entries.data;
-    size_t npages = row->size / scan->page;
-    int err = cl_pagemap_read(scan->pagemap, row->address, npages, entries);
-    if (err < 0) {
-        return is_fatal(err) ? err : 0;
-    }
-    for (size_t i = 0; i < npages; i++) {
-        row->resident += entries[i] & CL_PM_PRESENT ? scan->page : 0;
-    }
-    return 0;
-}
-
-static int
-append_arena(struct scan *scan, uint64_t base, const struct cl_pool_row *pool)
-{
-    struct cl_heap *heap = scan->heap;
-    size_t size = sizeof(struct cl_arena_row);
-    struct cl_arena_object arena;
-    uint64_t table = scan->tables[pool->interpreter];
-    uint64_t at = table + (uint64_t)pool->arena_index * sizeof arena;
-    int err = cl_mem_read(scan->mem, at, &arena, sizeof arena);
-    if (err < 0) {
-        return err;
-    }
-    if (cl_arena_size(&arena, scan->page) == 0) {
-        arena.ntotalpools = /* it has gone since; it was an ordinary one */
-            CL_ARENA_SIZE / CL_POOL_SIZE - (base % CL_POOL_SIZE != 0);
-    }
-    err = cl_buf_reserve(&heap->arenas, (heap->narenas + 1) * size);
-    if (err < 0) {
-        return err;
-    }
-    struct cl_arena_row *rows =
-        (struct cl_arena_row *)(void *)heap->arenas.data;
-    struct cl_arena_row *row = &rows[heap->narenas++];
-    uint32_t whole = arena.ntotalpools + (base % CL_POOL_SIZE != 0);
-    *row = (struct cl_arena_row){
-        .address = base,
-        .size = (uint64_t)whole * CL_POOL_SIZE,
-        .table = table,
-        .index = pool->arena_index,
-        .interpreter = pool->interpreter,
-        .pools = arena.ntotalpools,
-    };
-    return arena_resident(scan, row);
-}
-
-static int
-make_arenas(struct scan *scan)
-{
-    struct cl_heap *heap = scan->heap;
-    struct cl_pool_row *rows = pool_rows(scan);
-    struct cl_arena_row *row = NULL;
-    for (size_t i = 0; i < heap->npools; i++) {
-        const struct cl_pool_row *pool = &rows[i];
-        if (row == NULL || row->address != pool->arena) {
-            int err = append_arena(scan, pool->arena, pool);
-            if (err < 0) {
-                return err;
-            }
-            row = (struct cl_arena_row *)(void *)heap->arenas.data +
-                  heap->narenas - 1;
-        }
-        if (pool->used == 0) {
-            row->pools_empty++;
-            continue;
-        }
-        row->pools_used++;
-        row->blocks_used += pool->used;
-        row->live += (uint64_t)pool->used * pool->block_size;
-        row->free += (uint64_t)(pool->free + pool->virgin) * pool->block_size;
-        row->retired += (uint64_t)pool->retired * pool->block_size;
-    }
-    for (size_t i = 0; i < heap->narenas; i++) {
-        row = (struct cl_arena_row *)(void *)heap->arenas.data + i;
-        row->free += (uint64_t)(row->pools - row->pools_used) * CL_POOL_SIZE;
-        row->overhead = row->size - row->live - row->free - row->retired;
-    }
-    return 0;
-}
-
-/* Copies of pools in somebody's buffers are in no table. */
-static void
-drop_strays(struct scan *scan)
-{
-    struct cl_heap *heap = scan->heap;
-    struct cl_pool_row *rows = pool_rows(scan);
-    size_t kept = 0;
-    for (size_t i = 0; i < heap->npools; i++) {
-        if (rows[i].arena != 0) {
-            rows[kept++] = rows[i];
-        }
-    }
-    heap->strays = heap->npools - kept;
-    heap->npools = kept;
-}
-
-static int
-scan_all(struct scan *scan, uint64_t table)
-{
-    int err = for_each_mapping(scan, scan_mapping);
-    if (err < 0) {
-        return err;
-    }
-    if (table != 0) {
-        assign(scan, table, false);
-    }
-    err = for_each_mapping(scan, search_mapping);
-    if (err < 0) {
-        return err;
-    }
-    drop_strays(scan);
-    return make_arenas(scan);
-}
-
 int
 cl_heap_scan(pid_t pid, uint64_t table, int with_blocks, struct cl_heap *heap)
 {
-    struct scan scan = {
+    struct heap_scan scan = {
         .mem = -1,
         .pagemap = -1,
         .page = cl_page_size(),
@@ -565,7 +210,10 @@ cl_heap_scan(pid_t pid, uint64_t table, int with_blocks, struct cl_heap *heap)
         err = -ENODATA;
     }
     if (err >= 0) {
-        err = scan_all(&scan, table);
+        err = cl_heap_each_mapping(&scan, scan_mapping);
+    }
+    if (err >= 0) {
+        err = cl_heap_find_arenas(&scan, table);
     }
     if (scan.mem >= 0) {
         close(scan.mem);

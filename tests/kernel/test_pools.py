@@ -229,6 +229,37 @@ def test_a_copy_of_a_pool_is_not_taken_for_one() -> None:
     assert len(kept) == 50_000
 
 
+def test_many_that_are_no_table_do_not_hide_it() -> None:
+    """More places where a table could begin than are looked at together, each with
+    an arena that has copies of pools, and the table behind them."""
+    program = """
+    import ctypes, mmap, signal, struct
+    import cowlab
+    kept = [(i,) for i in range(50_000)]
+    full = [p for p in cowlab.pools() if p.used == p.capacity][-20:]
+    area = mmap.mmap(-1, 65 * 16384, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    to = (ctypes.addressof(ctypes.c_char.from_buffer(area)) + 16383) & ~16383
+    for i, pool in enumerate(full):
+        ctypes.memmove(to + i * 16384, pool.address, 16384)
+    arena = struct.pack("QQIIQQQ", to, to + (1 << 20), 0, 64, 0, 0, 0)
+    tables = [arena * 100 for _ in range(20)]
+    more = [(i,) for i in range(600_000)]  # the table grows, and moves
+    compare("grown")
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    try:
+        outside = cowlab.arenas(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    missing = {a.address for a in cowlab.arenas()} - {a.address for a in outside}
+    print("missing", len(missing))
+    """
+    out = run(COMPARE + textwrap.dedent(program))
+    assert "grown" in out and "missing 0" in out, out
+
+
 @pytest.mark.parametrize("allocator", ["malloc", "malloc_debug"])
 def test_another_allocator_says_that_there_are_none(allocator: str) -> None:
     program = """
