@@ -3,17 +3,6 @@
 
 #include "cl_heap_scan.h"
 
-/* Where a table may begin, and how well it explains the pools. */
-struct candidate {
-    uint64_t base;
-    size_t score;
-};
-
-struct candidates {
-    struct candidate list[MAX_TABLES];
-    size_t n;
-};
-
 /* Index of the first pool at or after `address`. */
 static size_t
 first_pool(const struct heap_scan *scan, uint64_t address)
@@ -32,13 +21,13 @@ first_pool(const struct heap_scan *scan, uint64_t address)
 }
 
 /* Give the pools that the table at `base` has their arenas. With `dry`, only
- * say how many arenas it explains exactly (the number of free pools agrees
- * too), which tells a table from a freed copy of it. */
-static size_t
+ * say how many pools those are, and in how many arenas exactly (the number of
+ * free pools agrees too), which tells a table from a freed copy of it. */
+static struct heap_table
 assign(struct heap_scan *scan, uint64_t base, bool dry)
 {
     struct cl_pool_row *rows = pool_rows(scan);
-    size_t npools = scan->heap->npools, exact = 0, any = 0;
+    size_t npools = scan->heap->npools, exact = 0, pools = 0;
     struct cl_arena_object arena;
     uint64_t size = 0, read_index = UINT64_MAX; /* neighbours share an arena */
     for (size_t i = 0; i < npools;) {
@@ -61,18 +50,18 @@ assign(struct heap_scan *scan, uint64_t base, bool dry)
                 continue;
             }
             used += rows[i].used != 0;
+            pools++;
             if (!dry) {
                 rows[i].arena = arena.address;
                 rows[i].interpreter = (uint32_t)scan->ntables;
             }
         }
-        any++;
         exact += used + arena.nfreepools == arena.ntotalpools;
     }
-    if (!dry && any != 0) {
+    if (!dry && pools != 0) {
         scan->tables[scan->ntables++] = base;
     }
-    return dry ? exact * 2 + (any != 0) : any;
+    return (struct heap_table){base, exact * 2 + (pools != 0), pools};
 }
 
 static size_t
@@ -89,28 +78,28 @@ unexplained(const struct heap_scan *scan)
  * still, so that a table of it has an exact arena; another one may be at work.
  */
 static void
-rank(struct heap_scan *scan, struct candidates *all)
+rank(struct heap_scan *scan)
 {
+    struct heap_table *list = scan->candidates;
     size_t n = 0, least = scan->is_self ? 2 : 1;
-    for (size_t i = 0; i < all->n; i++) {
-        struct candidate one = all->list[i];
-        one.score = assign(scan, one.base, true);
+    for (size_t i = 0; i < scan->ncandidates; i++) {
+        struct heap_table one = assign(scan, list[i].base, true);
         if (one.score >= least) {
             size_t at = n++;
-            for (; at > 0 && all->list[at - 1].score < one.score; at--) {
-                all->list[at] = all->list[at - 1];
+            for (; at > 0 && list[at - 1].score < one.score; at--) {
+                list[at] = list[at - 1];
             }
-            all->list[at] = one;
+            list[at] = one;
         }
     }
-    all->n = n;
+    scan->ncandidates = n;
 }
 
 /* Note where a table must begin that has this arena object, if some pool that
  * nobody explained yet lies in the arena. */
 static void
 note_candidate(struct heap_scan *scan, const struct cl_arena_object *arena,
-               uint64_t at, struct candidates *all)
+               uint64_t at)
 {
     uint64_t size = cl_arena_size(arena, scan->page);
     if (size == 0) {
@@ -125,16 +114,19 @@ note_candidate(struct heap_scan *scan, const struct cl_arena_object *arena,
         return;
     }
     uint64_t base = at - (uint64_t)row->arena_index * sizeof *arena;
-    for (size_t k = 0; k < all->n; k++) {
-        if (all->list[k].base == base) {
+    for (size_t k = 0; k < scan->ncandidates; k++) {
+        if (scan->candidates[k].base == base) {
             return;
         }
     }
-    if (all->n == MAX_TABLES) { /* the table may be still to come */
-        rank(scan, all);
-        all->n = all->n < MAX_TABLES / 2 ? all->n : MAX_TABLES / 2;
+    if (scan->ncandidates == MAX_TABLES) { /* the table may be yet to come */
+        rank(scan);
+        if (scan->ncandidates > MAX_TABLES / 2) {
+            scan->ncandidates = MAX_TABLES / 2;
+        }
     }
-    all->list[all->n++] = (struct candidate){base, 0};
+    scan->candidates[scan->ncandidates++] = (struct heap_table){.base = base};
+    scan->nnoted++;
 }
 
 /* Whether this is the window itself, which holds copies of what was searched.
@@ -147,8 +139,7 @@ is_own(const struct heap_scan *scan, uint64_t address)
 }
 
 static int
-search_window(struct heap_scan *scan, uint64_t from, uint64_t to,
-              struct candidates *all)
+search_window(struct heap_scan *scan, uint64_t from, uint64_t to)
 {
     char *bytes = scan->window.data;
     struct cl_arena_object arena;
@@ -158,22 +149,20 @@ search_window(struct heap_scan *scan, uint64_t from, uint64_t to,
     }
     for (uint64_t at = 0; at + sizeof arena <= to - from; at += 8) {
         memcpy(&arena, bytes + at, sizeof arena);
-        note_candidate(scan, &arena, from + at, all);
+        note_candidate(scan, &arena, from + at);
     }
     return 0;
 }
 
-/* Look for arena objects in one mapping, pools left out, then let the tables
- * they stand in explain what they can, the most exact first. A freed table
- * still has arenas that were given back, and copies of pools may lie where one
- * was. */
+/* Look for arena objects in one mapping, until a table is found that explains
+ * all. */
 static int
 search_mapping(struct heap_scan *scan, const struct cl_map *map)
 {
-    if (unexplained(scan) == 0 || scan->ntables == MAX_TABLES) {
+    size_t missing = unexplained(scan), noted = scan->nnoted;
+    if (missing == 0) {
         return 0;
     }
-    struct candidates all = {.n = 0};
     uint64_t last = 0;
     uint64_t *entries = (uint64_t *)(void *)scan->entries.data;
     uint64_t batch = (uint64_t)BATCH_PAGES * scan->page;
@@ -197,17 +186,18 @@ search_mapping(struct heap_scan *scan, const struct cl_map *map)
             }
             /* An object may straddle two windows. */
             uint64_t begin = at == last ? at - 40 : at;
-            err = search_window(scan, begin, stop, &all);
+            err = search_window(scan, begin, stop);
             if (err < 0) {
                 return err;
             }
             at = last = stop;
         }
     }
-    for (rank(scan, &all); all.n > 0 && scan->ntables < MAX_TABLES;
-         rank(scan, &all)) {
-        assign(scan, all.list[0].base, false);
-        all.list[0] = all.list[--all.n];
+    if (scan->nnoted != noted) {
+        rank(scan);
+        if (scan->ncandidates > 0 && scan->candidates[0].pools == missing) {
+            assign(scan, scan->candidates[0].base, false);
+        }
     }
     return 0;
 }
@@ -322,6 +312,13 @@ cl_heap_find_arenas(struct heap_scan *scan, uint64_t table)
     int err = cl_heap_each_mapping(scan, search_mapping);
     if (err < 0) {
         return err;
+    }
+    /* A freed table still has arenas that were given back, and copies of pools
+     * may lie where one was: the most exact table first. */
+    for (rank(scan); scan->ncandidates > 0 && scan->ntables < MAX_TABLES;
+         rank(scan)) {
+        assign(scan, scan->candidates[0].base, false);
+        scan->candidates[0] = scan->candidates[--scan->ncandidates];
     }
     drop_strays(scan);
     return make_arenas(scan);

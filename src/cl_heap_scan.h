@@ -16,7 +16,13 @@
 #define BATCH_PAGES 4096u
 #define WINDOW (256u * 1024)
 
-#define MAX_TABLES 64
+#define MAX_TABLES 256
+
+/* Where a table of arenas may begin, and how well it explains the pools. */
+struct heap_table {
+    uint64_t base;
+    size_t score, pools;
+};
 
 struct heap_scan {
     int mem, pagemap;
@@ -25,7 +31,8 @@ struct heap_scan {
     bool with_blocks, is_self;
     struct cl_buf maps, entries, window;
     uint64_t tables[MAX_TABLES];
-    size_t ntables;
+    struct heap_table candidates[MAX_TABLES];
+    size_t ntables, ncandidates, nnoted; /* noted: of all there were */
 };
 
 static inline struct cl_pool_row *

@@ -260,6 +260,25 @@ def test_many_that_are_no_table_do_not_hide_it() -> None:
     assert "grown" in out and "missing 0" in out, out
 
 
+def test_a_table_that_moved_to_a_mapping_of_its_own() -> None:
+    """What it was before, freed, comes first in memory and still has its arenas."""
+    program = """
+    import ctypes
+    import cowlab
+    kept = [(i,) for i in range(50_000)]
+    while len(cowlab.arenas()) < 60:
+        kept.append([(i,) for i in range(10_000)])
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype = ctypes.c_void_p
+    while malloc(6_100) % 4096 != 16:  # until it has no hole for a larger table
+        pass
+    kept.append([(i,) for i in range(500_000)])
+    compare("moved")
+    """
+    env = {"MALLOC_TOP_PAD_": "0", "MALLOC_MMAP_THRESHOLD_": "3000"}
+    assert "moved" in run(COMPARE + textwrap.dedent(program), env)
+
+
 @pytest.mark.parametrize("allocator", ["malloc", "malloc_debug"])
 def test_another_allocator_says_that_there_are_none(allocator: str) -> None:
     program = """
