@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import pickle
@@ -27,6 +28,7 @@ KEPT: list[Any] = []
 
 
 def _serve(setup: Callable[[], Any], result: int, go: int) -> None:
+    gc.disable()  # it would write to all that this process has from its parent
     try:
         answer = (True, setup())
     except BaseException as error:

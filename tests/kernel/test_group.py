@@ -7,16 +7,18 @@ import subprocess
 import sys
 
 import pytest
-from processes import MIB, PAGE, as_root, in_child, private, process
+from processes import MIB, PAGE, as_root, await_rest, in_child, private, process
 
 import cowlab
 
+SHARED = 32 * MIB
+
 
 def forked(n):
-    """A process with 8 MiB and n children that share them; (its pid, theirs)."""
+    """A process with SHARED bytes and n children that share them; (its pid, theirs)."""
 
     def setup():
-        private(8 * MIB)
+        private(SHARED)
         pids = []
         for _ in range(n):
             pid = os.fork()
@@ -24,6 +26,8 @@ def forked(n):
                 signal.pause()
                 os._exit(0)
             pids.append(pid)
+        for pid in pids:
+            await_rest(pid)
         return pids
 
     return process(setup)
@@ -50,13 +54,13 @@ def test_the_tree_is_found_and_its_master_is_first(family):
 
 def test_what_they_share_is_in_the_pss_once_and_in_the_rss_each_time(family):
     reading = cowlab.group(family[0])
-    assert reading.rss > 4 * 8 * MIB
+    assert reading.rss > 4 * SHARED
     # This process shares what is left of its own memory with all of them.
     shares = [member.pss - member.uss for member in reading.members]
-    assert min(shares) >= 8 * MIB / 4
+    assert min(shares) >= SHARED / 4
     assert max(shares) - min(shares) < MIB
     assert reading.pss < reading.rss / 2
-    assert reading.uss < 8 * MIB
+    assert reading.uss < SHARED
 
 
 def test_the_sums_are_those_of_the_members_and_each_figure_has_a_source(family):
