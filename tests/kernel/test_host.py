@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import cache
 from pathlib import Path
 
@@ -204,6 +205,8 @@ def test_probes_from_many_threads():
         thread.start()
     for thread in threads:
         thread.join()
+        while Path(f"/proc/self/task/{thread.native_id}").exists():
+            time.sleep(0.001)  # the kernel ends it after Python has
     assert found == [host().pagemap.available, host().mprotect.available] * 8
 
 
