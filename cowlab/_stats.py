@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -31,8 +32,10 @@ def median(values: Iterable[float]) -> float:
     if len(ordered) % 2:
         return ordered[half]
     low, high = ordered[half - 1], ordered[half]
-    # Between the two even where their sum would overflow.
-    return low if low == high else low / 2 + high / 2
+    if low == high:
+        return low
+    middle = (low + high) / 2
+    return middle if math.isfinite(middle) else low / 2 + high / 2
 
 
 def summarise(values: Iterable[float]) -> Summary:

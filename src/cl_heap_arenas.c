@@ -230,7 +230,7 @@ append_arena(struct heap_scan *scan, uint64_t base,
     if (err < 0) {
         return err;
     }
-    if (cl_arena_size(&arena, scan->page) == 0) {
+    if (cl_arena_size(&arena, scan->page) == 0 || arena.address != base) {
         arena.ntotalpools = /* it has gone since; it was an ordinary one */
             CL_ARENA_SIZE / CL_POOL_SIZE - (base % CL_POOL_SIZE != 0);
     }

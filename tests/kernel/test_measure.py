@@ -104,6 +104,7 @@ def test_same_page_twice_is_one_copy():
     assert report.minor_faults < 450
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_kept():
     memory = plant()
     idle = in_anonymous(cowlab.measure(lambda: None)).kept
@@ -173,6 +174,7 @@ def test_fresh():
     assert_identities(report)
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_memory_just_behind_a_library_is_not_the_librarys():
     """Small mappings go to the gaps between libraries."""
     blocks = [plant(16) for _ in range(64)]
@@ -204,6 +206,7 @@ def test_dropped_by_advice():
     assert_identities(report)
 
 
+@pytest.mark.usefixtures("uncollected")
 @requires("pagemap_scan")
 def test_zero_pages_are_not_inherited():
     before = in_anonymous(cowlab.measure(lambda: None)).inherited

@@ -57,7 +57,7 @@ def test_libc_is_sealed_in_a_child_whose_heap_grew() -> None:
         BUFFERS
         + """
 def grow():
-    more = [bytearray(600 + i % 3000) for i in range(10_000)]
+    more = [bytearray(4000 + i % 3000) for i in range(10_000)]  # in no hole of table
     del more[::2]
     return cowlab.seal(libc=True).libc_blocks, len(more)
 
