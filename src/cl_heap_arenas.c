@@ -160,7 +160,7 @@ static int
 search_mapping(struct heap_scan *scan, const struct cl_map *map)
 {
     size_t missing = unexplained(scan), noted = scan->nnoted;
-    if (missing == 0) {
+    if (missing == 0 || scan->ntables == MAX_TABLES) {
         return 0;
     }
     uint64_t last = 0;
